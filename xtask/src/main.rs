@@ -1,0 +1,54 @@
+//! The project's own commands: `cargo xtask serve`, `test`, `dev`, `dist`. They call cargo and other well-kept tools, and do
+//! by themselves only what no installed tool does: turn the frontend's WASM into a site.
+
+mod dev;
+mod dist;
+mod site;
+mod test;
+mod tools;
+mod workspace;
+
+use std::{env, os::unix::process::CommandExt, process::Command, thread};
+
+use anyhow::{Result, bail};
+
+use crate::workspace::{Profile, Workspace};
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  serve [-- ARGS]   build the server and its site, optimised, then run `job-leases serve ARGS`
+  dev [-- ARGS]     the same unoptimised, built again and restarted whenever a source file changes
+  test [STEP ...]   check everything, as continuous integration does, or only the steps named
+  dist              an archive with all that another machine needs to run the server";
+
+fn main() -> Result<()> {
+    let workspace = Workspace::find()?;
+    let mut args = env::args().skip(1);
+    let command = args.next();
+    let rest: Vec<String> = args.collect();
+    let passed_on = rest.strip_prefix(&["--".to_owned()]).unwrap_or(&rest);
+    match command.as_deref() {
+        Some("serve") => serve(&workspace, passed_on),
+        Some("dev") => dev::run(&workspace, passed_on),
+        Some("test") => test::run(&workspace, &rest),
+        Some("dist") => dist::run(&workspace),
+        Some("help" | "--help" | "-h") => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => bail!("{HELP}"),
+    }
+}
+
+/// Builds both halves at once, since linking the WASM keeps only one core busy, then becomes the server: signals and the exit
+/// status are its own.
+fn serve(workspace: &Workspace, args: &[String]) -> Result<()> {
+    let server = thread::scope(|scope| {
+        let site = scope.spawn(|| site::build(workspace, Profile::Release));
+        let server = workspace.build_server(Profile::Release)?;
+        site.join().expect("the site's thread returns its errors")?;
+        anyhow::Ok(server)
+    })?;
+    Err(Command::new(server).arg("serve").args(args).exec().into())
+}

@@ -1,0 +1,186 @@
+//! The site: what the browser downloads. The frontend's WASM with its JavaScript glue, and the style sheet, each named after
+//! its content (so that browsers may keep it for ever) and compressed ahead of time. It lies in a `site` folder beside the
+//! server's program, which looks for it there.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow};
+use lightningcss::{
+    bundler::{Bundler, FileProvider},
+    printer::PrinterOptions,
+    stylesheet::{MinifyOptions, ParserOptions},
+};
+use sha2::{Digest, Sha256};
+use wasm_bindgen_cli_support::Bindgen;
+
+use crate::workspace::{Profile, Workspace, run};
+
+/// `output-name` in Cargo.toml's `[[workspace.metadata.leptos]]`.
+const NAME: &str = "job-leases";
+
+/// Builds the site and returns its folder. What did not change since the last time is not made again.
+pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    let wasm = fs::read(build_wasm(workspace, profile)?)?;
+    let css = style(&workspace.root.join("style/main.css"))?;
+    let assets = read_tree(&workspace.root.join("public"))?;
+
+    let site = workspace.out(profile).join("site");
+    let recipe = fs::metadata(std::env::current_exe()?)?.modified()?;
+    let inputs = hash(format!("{recipe:?} {} {} {:?}", hash(&wasm), hash(&css), assets).as_bytes());
+    let stamp = workspace.out(profile).join("site.inputs");
+    if site.is_dir() && fs::read_to_string(&stamp).is_ok_and(|last| last == inputs) {
+        return Ok(site);
+    }
+
+    let mut files = assets;
+    let hashes = bind(&wasm, css, profile, &mut files)?;
+    if profile == Profile::Release {
+        compress(&mut files)?;
+    }
+    files.insert("hash.txt".into(), hashes.into_bytes());
+    replace_folder(&site, &files)?;
+    fs::write(stamp, inputs)?;
+    for kind in ["wasm", "css"] {
+        if let Some(size) = compressed_size(&site, kind)? {
+            println!("site: {kind} {size} bytes (brotli)");
+        }
+    }
+    Ok(site)
+}
+
+/// The size in bytes of the brotli-compressed file with this extension, if there is one.
+pub(crate) fn compressed_size(site: &Path, extension: &str) -> Result<Option<u64>> {
+    let end = format!(".{extension}.br");
+    for entry in fs::read_dir(site.join("pkg"))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().ends_with(&end) {
+            return Ok(Some(entry.metadata()?.len()));
+        }
+    }
+    Ok(None)
+}
+
+/// Compiles the frontend, in a build folder of its own so that the server can be built at the same time.
+fn build_wasm(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    let (profile, folder) = match profile {
+        Profile::Debug => ("dev", "debug"),
+        Profile::Release => ("wasm-release", "wasm-release"),
+    };
+    let target = workspace.target.join("site");
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--package", "frontend", "--target", "wasm32-unknown-unknown", "--profile", profile]);
+    run(cargo.arg("--target-dir").arg(&target))?;
+    Ok(target.join("wasm32-unknown-unknown").join(folder).join("frontend.wasm"))
+}
+
+/// One style sheet of `main` and all that it imports, minified.
+fn style(main: &Path) -> Result<String> {
+    let files = FileProvider::new();
+    let mut sheet = Bundler::new(&files, None, ParserOptions::default())
+        .bundle(main)
+        .map_err(|error| anyhow!("{}: {error}", main.display()))?;
+    sheet.minify(MinifyOptions::default())?;
+    Ok(sheet.to_css(PrinterOptions { minify: true, ..Default::default() })?.code)
+}
+
+/// Adds the browser's files to `files`, and returns the lines by which Leptos finds their names (`hash.txt`).
+fn bind(wasm: &[u8], css: String, profile: Profile, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<String> {
+    let mut bound = Bindgen::new()
+        .input_bytes(NAME, wasm.to_vec())
+        .web(true)?
+        .typescript(false)
+        .omit_default_module_path(true)
+        .remove_name_section(profile == Profile::Release)
+        .remove_producers_section(true)
+        .generate_output()?;
+
+    let mut snippets = BTreeMap::new();
+    for (owner, scripts) in bound.snippets() {
+        for (index, script) in scripts.iter().enumerate() {
+            snippets.insert(format!("{owner}/inline{index}.js"), script.clone());
+        }
+    }
+    snippets.extend(bound.local_modules().iter().map(|(path, script)| (path.clone(), script.clone())));
+    // The glue imports snippets by fixed names: the folder carries the hash of their contents instead.
+    let folder = format!("snippets.{}", hash(format!("{snippets:?}").as_bytes()));
+    let glue = bound.js().replace("'./snippets/", &format!("'./{folder}/"));
+    for (path, script) in snippets {
+        files.insert(Path::new("pkg").join(&folder).join(path), script.into_bytes());
+    }
+
+    let mut hashes = String::new();
+    let wasm = bound.wasm_mut().emit_wasm();
+    for (extension, content) in [("js", glue.into_bytes()), ("wasm", wasm), ("css", css.into_bytes())] {
+        let hash = hash(&content);
+        files.insert(format!("pkg/{NAME}.{hash}.{extension}").into(), content);
+        hashes.push_str(&format!("{extension}: {hash}\n"));
+    }
+    Ok(hashes)
+}
+
+/// Adds a `.br` and a `.gz` beside each file that gains by it.
+fn compress(files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    let mut compressed = BTreeMap::new();
+    for (path, content) in &*files {
+        let mut brotli = Vec::new();
+        let params = brotli::enc::BrotliEncoderParams { quality: 11, lgwin: 22, ..Default::default() };
+        brotli::BrotliCompress(&mut content.as_slice(), &mut brotli, &params)?;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(content)?;
+        for (ending, packed) in [("br", brotli), ("gz", gzip.finish()?)] {
+            if packed.len() < content.len() {
+                let mut name = path.clone().into_os_string();
+                name.push(format!(".{ending}"));
+                compressed.insert(name.into(), packed);
+            }
+        }
+    }
+    files.extend(compressed);
+    Ok(())
+}
+
+/// Every file under `folder` by its path within; nothing if there is no such folder.
+fn read_tree(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    if !folder.is_dir() {
+        return Ok(files);
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = PathBuf::from(path.file_name().context("an entry has a name")?);
+        if path.is_dir() {
+            files.extend(read_tree(&path)?.into_iter().map(|(inner, content)| (name.join(inner), content)));
+        } else {
+            files.insert(name, fs::read(&path)?);
+        }
+    }
+    Ok(files)
+}
+
+/// Puts `files` in place of all that `folder` held. Written beside it first: a build that fails half way leaves the old site.
+fn replace_folder(folder: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+    let new = folder.with_extension("new");
+    if new.exists() {
+        fs::remove_dir_all(&new)?;
+    }
+    for (path, content) in files {
+        let path = new.join(path);
+        fs::create_dir_all(path.parent().context("a file lies in a folder")?)?;
+        fs::write(path, content)?;
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::rename(new, folder)?;
+    Ok(())
+}
+
+/// 64 bits of SHA-256 in hexadecimal: enough to tell one build's file from another's.
+fn hash(content: impl AsRef<[u8]>) -> String {
+    Sha256::digest(content)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
