@@ -145,7 +145,7 @@ fn compress(files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
 }
 
 /// Every file under `folder` by its path within; nothing if there is no such folder.
-fn read_tree(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+pub(crate) fn read_tree(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     if !folder.is_dir() {
         return Ok(files);

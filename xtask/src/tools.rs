@@ -1,0 +1,69 @@
+//! Programs that the tests need and cargo does not bring: found, installed where that is safe to do, or asked for in one message.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Result, bail};
+
+use crate::workspace::{Workspace, run};
+
+/// What to look for, any of the names, and the Debian package that brings it.
+const PROGRAMS: [(&[&str], &str); 5] = [
+    (&["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"], "chromium"),
+    (&["node"], "nodejs"),
+    (&["npm"], "npm"),
+    (&["faketime"], "faketime"),
+    (&["strace"], "strace"),
+];
+const CARGO_DENY: &str = "0.20.2";
+
+/// Makes sure that all programs are there. Root on Debian installs what is missing; anybody else is told the command.
+pub(crate) fn ensure() -> Result<()> {
+    let missing = || PROGRAMS.iter().filter(|(names, _)| find(names).is_none()).map(|(_, package)| *package);
+    let packages: Vec<_> = missing().collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if rustix::process::getuid().is_root() && find(&["apt-get"]).is_some() {
+        run(Command::new("apt-get").args(["update", "--quiet"]))?;
+        let mut install = Command::new("apt-get");
+        install.args(["install", "--yes", "--quiet", "--no-install-recommends"]).args(&packages);
+        run(install.env("DEBIAN_FRONTEND", "noninteractive"))?;
+    }
+    let packages: Vec<_> = missing().collect();
+    if !packages.is_empty() {
+        bail!("the tests need some programs; on Debian: sudo apt-get install {}", packages.join(" "));
+    }
+    Ok(())
+}
+
+/// The browser for the end-to-end tests.
+pub(crate) fn browser() -> Option<PathBuf> {
+    find(PROGRAMS[0].0)
+}
+
+/// cargo-deny, compiled once into the build folder where there is none (some minutes).
+pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
+    if let Some(installed) = find(&["cargo-deny"]) {
+        return Ok(installed);
+    }
+    let root = workspace.target.join("tools");
+    let program = root.join("bin/cargo-deny");
+    if !program.exists() {
+        let mut cargo = workspace.cargo();
+        // Away from the checkout, whose compiler flags are of no use to it.
+        cargo.current_dir("/").args(["install", "--locked", "--version", CARGO_DENY, "cargo-deny", "--root"]);
+        run(cargo.arg(&root).env("CARGO_TARGET_DIR", root.join("build")))?;
+    }
+    Ok(program)
+}
+
+/// The first of `names` that is on the PATH.
+fn find(names: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let folders: Vec<_> = env::split_paths(&path).collect();
+    names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| Path::is_file(file))
+}
