@@ -1,5 +1,6 @@
 //! The rules: what each command does to a key.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{
@@ -24,7 +25,7 @@ pub struct Context<'a> {
     /// In which request.
     pub request_id: Option<&'a RequestId>,
     /// The lease the command names, if it was an earlier lease of this very key and is still known.
-    pub former: Option<&'a Lease>,
+    pub former: Option<Cow<'a, Lease>>,
 }
 
 /// How a command was answered.
@@ -51,7 +52,14 @@ pub struct Decision {
 /// Settles the key, then decides `command` on it.
 pub fn decide(room: &mut Room, command: &Command, context: &mut Context<'_>) -> Decision {
     let mut settled = Settled::default();
+    let due = lease_that_is_due(room, command, context.now);
     settle(room, context, &mut settled);
+    if let Some(mut lease) = due.filter(|due| room.key.lease.as_ref().is_some_and(|lease| lease.token != due.token)) {
+        // Settling ended the very lease the command names and gave the key to a waiter.
+        let token = Some(lease.token);
+        settled.events.iter().filter(|event| event.change.token() == token).for_each(|event| lease.apply(event));
+        context.former = Some(Cow::Owned(lease));
+    }
     let answer = match command {
         Command::Acquire { request, wait } => acquire(room, request, *wait, context, &mut settled),
         Command::Renew { lease_id, ttl, shorten } => {
@@ -73,6 +81,12 @@ pub fn decide(room: &mut Room, command: &Command, context: &mut Context<'_>) -> 
     Decision { settled, answer }
 }
 
+/// The lease the command names, if settling the key is about to end it.
+fn lease_that_is_due(room: &Room, command: &Command, now: Timestamp) -> Option<Lease> {
+    let id = command.lease_id()?;
+    room.key.lease.as_ref().filter(|lease| lease.id() == id && lease.ended.is_none() && !lease.is_alive(now)).cloned()
+}
+
 impl From<Result<Reply, Refusal>> for Answer {
     fn from(result: Result<Reply, Refusal>) -> Self {
         match result {
@@ -83,13 +97,14 @@ impl From<Result<Reply, Refusal>> for Answer {
 }
 
 /// The grant of a request at `context.now`.
-pub(super) fn grant(request: &Acquire, origin: Origin, context: &mut Context<'_>) -> Change {
+pub(super) fn grant(room: &Room, request: &Acquire, origin: Origin, context: &mut Context<'_>) -> Change {
     let token = (context.next_token)();
     let max_hold_until = request.max_hold.map(|hold| context.now + hold);
     let expires_at = context.now + request.ttl;
     Change::Granted(Granted {
         lease_id: LeaseId::from(token),
         fencing_token: token,
+        previous_token: room.key.lease.as_ref().map(|lease| lease.token),
         owner: request.owner.clone(),
         job_key: request.job_key.clone(),
         origin,
@@ -155,7 +170,7 @@ fn acquire(
 ) -> Answer {
     // After settling a free key has no live waiter: had there been one, it would hold the key now.
     let Some(obstacle) = obstacle(room, context.now) else {
-        let change = grant(request, Origin::Acquired, context);
+        let change = grant(room, request, Origin::Acquired, context);
         settled.happen(room, context.now, context.actor, context.request_id, change);
         return lease_reply(room).into();
     };
@@ -186,7 +201,7 @@ fn held<'r>(room: &'r Room, id: LeaseId, context: &Context<'_>) -> Result<&'r Le
         return Ok(lease);
     }
     let last = room.key.lease.as_ref().filter(|lease| lease.id() == id);
-    match last.or(context.former).and_then(|lease| lease.ended) {
+    match last.or(context.former.as_deref()).and_then(|lease| lease.ended) {
         Some(ended) => Err(Refusal::LeaseLost {
             reason: ended.outcome,
             holder: holder.map(|lease| (lease.owner.clone(), lease.acquired_at)),
@@ -242,7 +257,7 @@ fn release(room: &mut Room, id: LeaseId, context: &mut Context<'_>, settled: &mu
         Err(lost) => lost,
     };
     let last = room.key.lease.as_ref().filter(|lease| lease.id() == id);
-    match (&lost, last.or(context.former)) {
+    match (&lost, last.or(context.former.as_deref())) {
         // Given back before: told so again, whoever has the key now.
         (Refusal::LeaseLost { reason: Outcome::Released, .. }, Some(lease)) => {
             Ok(Reply::Released { lease: reading(room, lease), outcome: ReleaseOutcome::Released })
@@ -272,6 +287,7 @@ fn transfer(
     let change = Change::Granted(Granted {
         lease_id: LeaseId::from(token),
         fencing_token: token,
+        previous_token: Some(lease.token),
         owner: to_owner.clone(),
         job_key: lease.job_key,
         origin: Origin::Transferred,
@@ -309,6 +325,7 @@ fn break_lease(
             lease_id: lease.id(),
             fencing_token: lease.token,
             ends_at,
+            expires_at: lease.expires_at.min(ends_at),
             reason: reason.clone(),
         });
         settled.happen(room, context.now, context.actor, context.request_id, change);

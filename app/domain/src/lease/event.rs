@@ -85,6 +85,9 @@ pub struct Granted {
     pub lease_id: LeaseId,
     /// Its token.
     pub fencing_token: FencingToken,
+    /// The token of the lease before it on the same key: a key's history is a chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_token: Option<FencingToken>,
     /// Its holder.
     pub owner: Owner,
     /// Its job.
@@ -156,6 +159,8 @@ pub struct BreakRequested {
     pub fencing_token: FencingToken,
     /// When it ends at the latest.
     pub ends_at: Timestamp,
+    /// When it expires now: then at the latest.
+    pub expires_at: Timestamp,
     /// Why.
     pub reason: Reason,
 }
@@ -279,7 +284,7 @@ impl Lease {
                 self.renewals = self.renewals.saturating_add(1);
             }
             Change::Breaking(breaking) => {
-                self.expires_at = self.expires_at.min(breaking.ends_at);
+                self.expires_at = breaking.expires_at;
                 self.breaking = Some(Breaking {
                     ends_at: breaking.ends_at,
                     asked_at: event.at,

@@ -25,7 +25,7 @@ pub fn decide_many(rooms: &mut [&mut Room], requests: &[Acquire], context: &mut 
     }
     let mut readings = Vec::with_capacity(rooms.len());
     for (room, request) in rooms.iter_mut().zip(requests) {
-        let change = grant(request, Origin::Acquired, context);
+        let change = grant(room, request, Origin::Acquired, context);
         settled.happen(room, context.now, context.actor, context.request_id, change);
         if let Some(lease) = &room.key.lease {
             readings.push(LeaseReading { lease_key: room.key.lease_key.clone(), lease: lease.clone() });

@@ -109,7 +109,7 @@ fn dismiss(room: &mut Room, context: &Context<'_>, settled: &mut Settled) {
 }
 
 fn serve(room: &mut Room, waiter: &Waiter, context: &mut Context<'_>, settled: &mut Settled) {
-    let change = grant(&waiter.request, Origin::Waited, context);
+    let change = grant(room, &waiter.request, Origin::Waited, context);
     settled.happen(room, context.now, &waiter.actor, waiter.request_id.as_ref(), change);
     if let Some(lease) = &room.key.lease {
         let reading = LeaseReading { lease_key: room.key.lease_key.clone(), lease: lease.clone() };
