@@ -2,4 +2,5 @@
 //!
 //! Compiled twice: for the server with `ssr`, for the browser with `hydrate`.
 
+pub mod api;
 pub mod ui;
