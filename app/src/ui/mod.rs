@@ -8,7 +8,9 @@
 //! A view's first render must be the same on both sides: no clock, no randomness, no locale. Times are written in UTC
 //! and become relative in an effect, once the browser has taken over.
 
+pub mod live;
 pub mod pages;
+pub mod parts;
 pub mod shell;
 
 pub use shell::{App, document::document as shell};

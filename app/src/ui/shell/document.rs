@@ -5,16 +5,16 @@ use leptos::prelude::*;
 use leptos_meta::{HashedStylesheet, MetaTags};
 
 use super::App;
+use super::appearance::Appearance;
 
-/// The whole document. Rendered on the server only; scripts carry the response's nonce.
+/// The whole document. Rendered on the server only; its scripts carry the response's nonce.
 pub fn document(options: LeptosOptions) -> impl IntoView {
+    let appearance = Appearance::current();
     view! {
         <!DOCTYPE html>
-        <html lang="en">
+        <html lang="en" data-appearance=appearance.as_str()>
             <head>
-                <meta charset="utf-8"/>
-                <meta name="viewport" content="width=device-width, initial-scale=1"/>
-                <HashedStylesheet options=options.clone()/>
+                <Preamble appearance options=options.clone()/>
                 <HydrationScripts options/>
                 <MetaTags/>
             </head>
@@ -22,5 +22,23 @@ pub fn document(options: LeptosOptions) -> impl IntoView {
                 <App/>
             </body>
         </html>
+    }
+}
+
+/// What the head of every document begins with.
+#[component]
+pub fn Preamble(
+    /// Light or dark.
+    appearance: Appearance,
+    /// Where the style is.
+    options: LeptosOptions,
+) -> impl IntoView {
+    view! {
+        <meta charset="utf-8"/>
+        <meta name="viewport" content="width=device-width, initial-scale=1"/>
+        <meta name="color-scheme" content=appearance.color_scheme()/>
+        <meta name="robots" content="noindex"/>
+        <link rel="icon" href="data:,"/>
+        <HashedStylesheet options/>
     }
 }

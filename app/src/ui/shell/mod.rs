@@ -1,25 +1,87 @@
-//! What every page shares.
+//! What every page shares: the frame with its rail and top bar, and the routes inside it.
 
+pub mod appearance;
+pub mod bar;
 pub mod document;
+pub mod places;
+pub mod rail;
 
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
 use leptos_router::SsrMode;
-use leptos_router::components::{Route, Router, Routes};
+use leptos_router::components::{Outlet, ParentRoute, Route, Router, Routes};
 use leptos_router::path;
+use serde::{Deserialize, Serialize};
 
-
+use self::bar::Bar;
+use self::rail::Rail;
+use super::live::Live;
 use super::pages::{LeasesPage, NotFound};
+use super::parts::ShapeSheet;
+use crate::api::ApiError;
+use crate::api::counters::{self, Counters};
+use crate::api::sessions::{self, Session};
 
 /// The whole console, below `<body>`.
 #[component]
 pub fn App() -> impl IntoView {
     provide_meta_context();
+    Effect::new(|| {
+        if let Some(root) = document().document_element() {
+            // Tells style sheets and tests that the page answers now. The name is fixed, so it cannot be refused.
+            let _ = root.set_attribute("data-hydrated", "");
+        }
+    });
     view! {
+        <ShapeSheet/>
         <Router>
             <Routes fallback=NotFound>
-                <Route path=path!("/") view=LeasesPage ssr=SsrMode::Async/>
+                <ParentRoute path=path!("") view=Frame ssr=SsrMode::Async>
+                    <Route path=path!("/") view=LeasesPage ssr=SsrMode::Async/>
+                </ParentRoute>
             </Routes>
         </Router>
+    }
+}
+
+/// What the frame shows around every page.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Around {
+    /// Who is signed in.
+    pub session: Session,
+    /// The counters, if they could be read.
+    pub counters: Option<Counters>,
+}
+
+/// What the frame shows, as read when the document was rendered. In the context of every page.
+#[derive(Clone, Copy)]
+pub struct AroundResource(pub Resource<Result<Around, ApiError>>);
+
+async fn around() -> Result<Around, ApiError> {
+    let session = sessions::current(sessions::CurrentRequest {}).await?;
+    let counters = counters::get(counters::GetRequest {}).await.ok();
+    Ok(Around { session, counters })
+}
+
+/// Rail, top bar and the page between them.
+#[component]
+fn Frame() -> impl IntoView {
+    let live = Live::provide();
+    provide_context(AroundResource(Resource::new_blocking(|| (), |()| around())));
+    Effect::new(move || {
+        #[cfg(feature = "hydrate")]
+        super::live::stream::start(live);
+        #[cfg(not(feature = "hydrate"))]
+        let _ = live;
+    });
+    view! {
+        <a class="skip" href="#main" rel="external">"Skip to content"</a>
+        <div class="frame">
+            <Rail/>
+            <Bar/>
+            <main id="main" tabindex="-1">
+                <Outlet/>
+            </main>
+        </div>
     }
 }

@@ -1,0 +1,287 @@
+//! The rows of the leases table as signals, one a row: a change redraws its row and no other.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use domain::Timestamp;
+use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::api::ApiError;
+use crate::api::leases::{self, ListRequest, Sort};
+use crate::api::values::PageSize;
+use crate::ui::live::line::Line;
+use crate::ui::live::rows::{Row, Step, step};
+
+/// Rows on one page.
+pub const PAGE: usize = PageSize::DEFAULT.get() as usize;
+
+/// What one reading of the list brought.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Newest grant first.
+    pub rows: Vec<Row>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<String>,
+    /// It includes all lines of the timeline up to here.
+    pub position: u64,
+    /// The server's time.
+    pub read_at: Timestamp,
+}
+
+impl Reading {
+    /// Reads the page that begins at `cursor`: on the server while rendering, or in the browser.
+    ///
+    /// # Errors
+    /// Those of the list.
+    pub async fn fetch(cursor: Option<String>) -> Result<Self, ApiError> {
+        let request = ListRequest { sort: Some(Sort::AcquiredAtDown), cursor, ..ListRequest::default() };
+        let page = leases::list(request).await?;
+        Ok(Self {
+            rows: page.items.iter().map(Row::from).collect(),
+            next: page.next,
+            position: page.as_of.position,
+            read_at: page.server_time,
+        })
+    }
+}
+
+/// One row and its signal.
+#[derive(Clone)]
+pub struct Entry {
+    /// Its key, by which the table knows it.
+    pub lease_key: Arc<str>,
+    /// What it shows.
+    pub row: ArcRwSignal<Row>,
+}
+
+impl Entry {
+    fn new(row: Row) -> Self {
+        Self { lease_key: row.lease_key.clone(), row: ArcRwSignal::new(row) }
+    }
+}
+
+/// The table.
+#[derive(Clone, Copy)]
+pub struct Board {
+    entries: RwSignal<Vec<Entry>>,
+    next: RwSignal<Option<String>>,
+    /// Whether it shows the first page, where new leases appear.
+    first_page: bool,
+}
+
+impl Board {
+    /// A table of what was read.
+    #[must_use]
+    pub fn new(reading: Reading, first_page: bool) -> Self {
+        let entries = reading.rows.into_iter().map(Entry::new).collect();
+        Self { entries: RwSignal::new(entries), next: RwSignal::new(reading.next), first_page }
+    }
+
+    /// The rows in order.
+    #[must_use]
+    pub fn entries(&self) -> Signal<Vec<Entry>> {
+        self.entries.into()
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.read().len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the next page begins, if there is one.
+    #[must_use]
+    pub fn next(&self) -> Signal<Option<String>> {
+        self.next.into()
+    }
+
+    /// Follows `lines`. False if they tell of more than the table can follow, so that it must be read anew.
+    #[must_use]
+    pub fn follow(&self, lines: &[Line]) -> bool {
+        let entries = self.entries.get_untracked();
+        let known: BTreeMap<&str, &Entry> = entries.iter().map(|entry| (&*entry.lease_key, entry)).collect();
+        let mut changed: BTreeMap<Arc<str>, Row> = BTreeMap::new();
+        for line in lines {
+            if line.changes_all() {
+                return false;
+            }
+            let Some(key) = &line.lease_key else { continue };
+            let current =
+                changed.get(key).cloned().or_else(|| known.get(&**key).map(|entry| entry.row.get_untracked()));
+            if current.is_none() && !self.first_page {
+                continue;
+            }
+            match step(current.as_ref(), line) {
+                Step::Nothing => {}
+                Step::Becomes(row) => drop(changed.insert(key.clone(), row)),
+                Step::Missed => return false,
+            }
+        }
+        let mut moved = Vec::new();
+        for (key, row) in changed {
+            match known.get(&*key) {
+                Some(entry) => {
+                    let granted_anew = entry.row.read_untracked().fencing_token != row.fencing_token;
+                    entry.row.set(row);
+                    if granted_anew {
+                        moved.push((*entry).clone());
+                    }
+                }
+                None => moved.push(Entry::new(row)),
+            }
+        }
+        if !moved.is_empty() {
+            self.entries.set(arrange(entries, moved));
+        }
+        true
+    }
+
+    /// Shows another reading in place of what was there. Rows that stay keep their signals.
+    pub fn replace(&self, reading: Reading) {
+        let old = self.entries.get_untracked();
+        let known: BTreeMap<&str, &Entry> = old.iter().map(|entry| (&*entry.lease_key, entry)).collect();
+        let entries: Vec<Entry> = reading
+            .rows
+            .into_iter()
+            .map(|row| match known.get(&*row.lease_key) {
+                Some(entry) => {
+                    if *entry.row.read_untracked() != row {
+                        entry.row.set(row);
+                    }
+                    (*entry).clone()
+                }
+                None => Entry::new(row),
+            })
+            .collect();
+        if entries.iter().map(|entry| &entry.lease_key).ne(old.iter().map(|entry| &entry.lease_key)) {
+            self.entries.set(entries);
+        }
+        self.next.set(reading.next);
+    }
+}
+
+/// The entries with those of `moved` where their rows belong now: newest grant first, one page of them. The sort is
+/// stable, so that grants of the same instant stay as the server had them.
+fn arrange(entries: Vec<Entry>, mut moved: Vec<Entry>) -> Vec<Entry> {
+    let stay: Vec<Entry> =
+        entries.into_iter().filter(|entry| moved.iter().all(|other| other.lease_key != entry.lease_key)).collect();
+    moved.extend(stay);
+    moved.sort_by_cached_key(|entry| Reverse(entry.row.read_untracked().acquired_at));
+    moved.truncate(PAGE);
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::leases::Status;
+
+    fn line(json: &str) -> Line {
+        Line::parse(json).unwrap()
+    }
+
+    fn granted(key: &str, token: u64, second: u64) -> Line {
+        line(&format!(
+            r#"{{"at":"2026-07-03T20:41:{second:02}Z","kind":"lease.granted","lease_key":"{key}",
+                "fencing_token":{token},"owner":"w","expires_at":"2026-07-03T20:59:00Z"}}"#
+        ))
+    }
+
+    fn released(key: &str, token: u64, second: u64) -> Line {
+        let at = format!("2026-07-03T20:41:{second:02}Z");
+        line(&format!(
+            r#"{{"at":"{at}","kind":"lease.released","lease_key":"{key}","fencing_token":{token},"ended_at":"{at}"}}"#
+        ))
+    }
+
+    fn empty(first_page: bool) -> Board {
+        let reading = Reading { rows: Vec::new(), next: None, position: 0, read_at: Timestamp::EPOCH };
+        Board::new(reading, first_page)
+    }
+
+    fn shown(board: Board) -> Vec<(String, u64, Status)> {
+        let entries = board.entries.get_untracked();
+        let rows = entries.iter().map(|entry| entry.row.get_untracked());
+        rows.map(|row| (row.lease_key.to_string(), row.fencing_token, row.status)).collect()
+    }
+
+    #[test]
+    fn leases_appear_at_the_top_and_a_row_changes_in_its_place() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)]));
+            let before = board.entries.get_untracked();
+            assert!(board.follow(&[released("a", 1, 3)]));
+            assert_eq!(shown(board), [("b".into(), 2, Status::Held), ("a".into(), 1, Status::Released)]);
+            // Granted anew, it moves to the top with the signal it had.
+            assert!(board.follow(&[granted("a", 3, 4)]));
+            assert_eq!(shown(board), [("a".into(), 3, Status::Held), ("b".into(), 2, Status::Held)]);
+            assert_eq!(before[1].row.read_untracked().fencing_token, 3);
+        });
+    }
+
+    #[test]
+    fn many_lines_on_one_key_end_in_the_last_state() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            let lines = [granted("a", 1, 1), released("a", 1, 2), granted("a", 2, 2), released("a", 2, 3)];
+            assert!(board.follow(&lines));
+            assert_eq!(shown(board), [("a".into(), 2, Status::Released)]);
+            assert!(board.follow(&lines), "lines that are already in do no harm");
+            assert_eq!(shown(board), [("a".into(), 2, Status::Released)]);
+        });
+    }
+
+    #[test]
+    fn later_pages_follow_their_rows_but_take_no_new_ones() {
+        Owner::new().with(|| {
+            let board = empty(false);
+            assert!(board.follow(&[granted("a", 1, 1)]));
+            assert!(board.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_page_stays_a_page() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            let lines: Vec<_> = (0..150).map(|n| granted(&format!("k{n}"), n + 1, n % 60)).collect();
+            assert!(board.follow(&lines));
+            assert_eq!(board.entries.get_untracked().len(), PAGE);
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_followed_asks_for_another_reading() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            assert!(board.follow(&[granted("a", 1, 1)]));
+            assert!(!board.follow(&[released("a", 2, 2)]));
+            assert!(!board.follow(&[line(r#"{"at":"2026-07-03T20:41:39Z","kind":"server.outage"}"#)]));
+        });
+    }
+
+    #[test]
+    fn another_reading_keeps_the_signals_of_rows_that_stay() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)]));
+            let before = board.entries.get_untracked();
+            let mut row = before[1].row.get_untracked();
+            row.status = Status::Expired;
+            let reading = Reading { rows: vec![row], next: Some("c".into()), position: 9, read_at: Timestamp::EPOCH };
+            board.replace(reading);
+            assert_eq!(shown(board), [("a".into(), 1, Status::Expired)]);
+            assert_eq!(before[1].row.read_untracked().status, Status::Expired);
+            assert_eq!(board.next.get_untracked().as_deref(), Some("c"));
+        });
+    }
+}

@@ -1,0 +1,35 @@
+//! Figures at the head of a page.
+
+use leptos::prelude::*;
+
+use super::numbers::grouped;
+
+/// The row that holds the counters.
+#[component]
+pub fn Counters(children: Children) -> impl IntoView {
+    view! { <section class="counters" aria-label="Counters"><dl>{children()}</dl></section> }
+}
+
+/// One figure: what it counts, how many, and a few words more.
+#[component]
+pub fn Counter(
+    /// What is counted.
+    name: &'static str,
+    /// How many.
+    #[prop(into)]
+    figure: Signal<u64>,
+    /// What the figure covers.
+    #[prop(into)]
+    note: Signal<String>,
+    /// Whether it is the page's first figure.
+    #[prop(optional)]
+    first: bool,
+) -> impl IntoView {
+    view! {
+        <div class="counter" class:is-first=first>
+            <dt>{name}</dt>
+            <dd class="figure">{move || grouped(figure.get())}</dd>
+            <dd class="note">{move || note.get()}</dd>
+        </div>
+    }
+}

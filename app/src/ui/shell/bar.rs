@@ -1,0 +1,141 @@
+//! The top bar: where the reader is, how fresh the page is, and who is signed in.
+
+use domain::Timestamp;
+use leptos::prelude::*;
+use leptos_router::hooks::use_location;
+
+use super::appearance::AppearanceChoice;
+use super::places::place_at;
+use super::{Around, AroundResource};
+use crate::api::sessions::Session;
+use crate::ui::live::Live;
+use crate::ui::live::link::Link;
+use crate::ui::parts::Shape;
+use crate::ui::parts::times::{in_full, time_of_day};
+
+/// The top bar.
+#[component]
+pub fn Bar() -> impl IntoView {
+    let AroundResource(around) = expect_context();
+    let path = use_location().pathname;
+    let place = Memo::new(move |_| place_at(&path.read()));
+    view! {
+        <header class="bar">
+            <button type="button" class="plain menu" popovertarget="rail" aria-label="Pages">
+                <Shape of="#bars"/>
+            </button>
+            <p class="crumbs">
+                {move || place.get().map(|place| view! {
+                    <span class="group">{place.group.title()}" / "</span>
+                    <b>{place.title}</b>
+                })}
+            </p>
+            <Suspense>
+                {move || Suspend::new(async move {
+                    around.await.ok().map(|Around { session, .. }| view! {
+                        <Freshness read_at=session.server_time/>
+                        <Account session/>
+                    })
+                })}
+            </Suspense>
+        </header>
+    }
+}
+
+/// How fresh the page is. Only the words are announced, not each second.
+#[component]
+fn Freshness(
+    /// When the server wrote what the page first showed.
+    read_at: Timestamp,
+) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let (link, now) = (live.link(), live.now());
+    let shape = Signal::derive(move || match link.get() {
+        Link::AsRead => "#ring",
+        Link::Live => "#disc",
+        Link::Reconnecting => "#half",
+        Link::Stale(_) => "#slash",
+        Link::SignedOut => "#cross",
+    });
+    let class = move || match link.get() {
+        Link::AsRead => "freshness is-rest",
+        Link::Live => "freshness is-held",
+        Link::Reconnecting => "freshness is-wait",
+        Link::Stale(_) | Link::SignedOut => "freshness is-bad",
+    };
+    let words = Memo::new(move |_| match link.get() {
+        Link::AsRead => "As of ".to_owned(),
+        Link::Live => "Live".to_owned(),
+        Link::Reconnecting => "Reconnecting".to_owned(),
+        Link::Stale(since) => format!("Stale since {} UTC", time_of_day(since.unwrap_or(read_at))),
+        Link::SignedOut => "Signed out".to_owned(),
+    });
+    // Beside the words: the instant the page was read, or the server's clock while it is live.
+    let clock = Memo::new(move |_| match link.get() {
+        Link::AsRead => Some(read_at),
+        Link::Live => now.get().map(whole_second),
+        _ => None,
+    });
+    view! {
+        <p class=class>
+            <Shape of=shape/>
+            <span role="status">{words}</span>
+            {move || clock.get().map(|at| view! {
+                <time class="clock" datetime=at.to_string() title=in_full(at)>{time_of_day(at)}" UTC"</time>
+            })}
+            {move || (link.get() == Link::SignedOut).then(|| view! { <a href="/sign-in" rel="external">"Sign in"</a> })}
+        </p>
+    }
+}
+
+/// The second an instant lies in, so that a clock changes once a second only.
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_micros(at.as_micros() / 1_000_000 * 1_000_000)
+}
+
+/// Who is signed in, the appearance, and the way out.
+#[component]
+fn Account(
+    /// Who.
+    session: Session,
+) -> impl IntoView {
+    let Session { name, role, prefixes, .. } = session;
+    let label = format!("Account and appearance: {name}");
+    view! {
+        <button type="button" class="account" popovertarget="account" aria-label=label>
+            {initials(&name)}
+        </button>
+        <div id="account" class="panel" popover="auto">
+            <p class="who"><b>{name}</b><span>{role.as_str()}</span></p>
+            {(!prefixes.is_empty()).then(|| view! { <p class="scope">"Keys below "{prefixes.join(", ")}</p> })}
+            <AppearanceChoice/>
+            <form method="post" action="/sign-out">
+                <button type="submit" class="button">"Sign out"</button>
+            </form>
+        </div>
+    }
+}
+
+/// Up to two letters that stand for a name.
+fn initials(name: &str) -> String {
+    let words = name.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.filter_map(|word| word.chars().next()).take(2).flat_map(char::to_uppercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shortened_to_its_initials() {
+        assert_eq!(initials("local"), "L");
+        assert_eq!(initials("on-call operator (night)"), "OC");
+        assert_eq!(initials("ärzte"), "Ä");
+        assert_eq!(initials("--"), "");
+    }
+
+    #[test]
+    fn a_clock_ticks_in_whole_seconds() {
+        assert_eq!(whole_second(Timestamp::from_micros(1_999_999)), Timestamp::from_micros(1_000_000));
+    }
+}
