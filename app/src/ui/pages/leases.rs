@@ -123,13 +123,13 @@ fn Records(
                     <table role="table">
                         <thead role="rowgroup">
                             <tr role="row">
-                                <th role="columnheader" scope="col">"lease_key"</th>
-                                <th role="columnheader" scope="col" class="wide">"job_key"</th>
-                                <th role="columnheader" scope="col">"owner"</th>
-                                <th role="columnheader" scope="col">"status"</th>
+                                <th role="columnheader" scope="col" class="key">"lease_key"</th>
+                                <th role="columnheader" scope="col" class="job wider">"job_key"</th>
+                                <th role="columnheader" scope="col" class="owner">"owner"</th>
+                                <th role="columnheader" scope="col" class="state">"status"</th>
                                 <th role="columnheader" scope="col" class="number wide">"token"</th>
-                                <th role="columnheader" scope="col">"expires_at"</th>
-                                <th role="columnheader" scope="col" class="wide">"updated_at"</th>
+                                <th role="columnheader" scope="col" class="term">"expires_at"</th>
+                                <th role="columnheader" scope="col" class="changed wider">"updated_at"</th>
                             </tr>
                         </thead>
                         <tbody role="rowgroup">
@@ -140,7 +140,7 @@ fn Records(
                     </table>
                 </div>
             </Show>
-            <footer>
+            <footer class:is-empty=move || board.is_empty() && first_page>
                 <p>{foot}</p>
                 <p class="pages">
                     {(!first_page).then(|| view! { <a href="/">"Newest"</a> })}
@@ -217,20 +217,26 @@ fn LeaseRow(
         let row = row.read();
         Term { from: row.updated_at, until: row.expires_at, ended: !row.status.is_alive() }
     });
-    let owner = Memo::new(move |_| row.read().owner.clone());
-    let job_key = Memo::new(move |_| row.read().job_key.clone());
+    let holder = Memo::new(move |_| row.read().owner.to_string());
+    let job = Memo::new(move |_| row.read().job_key.as_deref().map(str::to_owned));
     let token = Memo::new(move |_| row.read().fencing_token);
     let updated_at = Memo::new(move |_| row.read().updated_at);
     let key = entry.lease_key;
     view! {
         <tr role="row" class:is-over=move || !status.get().is_alive()>
-            <th role="rowheader" scope="row" class="key" title=key.to_string()>{key.to_string()}</th>
-            <td role="cell" class="code wide">{move || job_key.get().map(|job| job.to_string())}</td>
-            <td role="cell" class="code owner">{move || owner.get().to_string()}</td>
+            <th role="rowheader" scope="row" class="key" title=key.to_string()>
+                <span class="name">{key.to_string()}</span>
+            </th>
+            <td role="cell" class="code wider" title=job>
+                <span class="name">{job}</span>
+            </td>
+            <td role="cell" class="code owner" title=holder>
+                <span class="name">{holder}</span>
+            </td>
             <td role="cell" class="state"><StatusMark status/></td>
             <td role="cell" class="number wide">{token}</td>
             <td role="cell" class="term"><Countdown term now read_at/></td>
-            <td role="cell" class="code wide">
+            <td role="cell" class="code wider">
                 <time datetime=move || updated_at.get().to_string() title=move || in_full(updated_at.get())>
                     {move || moment(updated_at.get(), now.get().unwrap_or(read_at))}
                 </time>

@@ -3,6 +3,8 @@
 use leptos::prelude::*;
 use leptos_meta::Title;
 
+use crate::ui::parts::Shape;
+
 /// The page for an address that leads nowhere; answered with status 404.
 #[component]
 pub fn NotFound() -> impl IntoView {
@@ -11,10 +13,14 @@ pub fn NotFound() -> impl IntoView {
         response.set_status(http::StatusCode::NOT_FOUND);
     }
     view! {
-        <Title text="No such page"/>
-        <main id="main">
-            <h1>"No such page"</h1>
-            <p><a href="/">"Job Leases"</a></p>
-        </main>
+        <Title text="No such page · Job Leases"/>
+        <div class="alone">
+            <main class="card gate">
+                <p class="brand"><Shape of="#lock"/>"Job Leases"</p>
+                <h1>"No such page"</h1>
+                <p>"Nothing is kept at this address. It may have been mistyped, or have come from another version."</p>
+                <p><a href="/">"Job Leases"</a></p>
+            </main>
+        </div>
     }
 }

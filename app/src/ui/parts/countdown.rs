@@ -73,7 +73,7 @@ pub fn Countdown(
             datetime=move || term.get().until.to_string()
             title=move || in_full(term.get().until)
         >
-            <svg viewBox="0 0 36 4" class="bar" class:is-empty=over aria-hidden="true">
+            <svg viewBox="0 0 36 4" class="gauge" class:is-empty=over aria-hidden="true">
                 <rect width="36" height="4" rx="2" class="track"></rect>
                 <rect width=move || fill.get().to_string() height="4" rx="2" class="rest"></rect>
             </svg>

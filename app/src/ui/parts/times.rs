@@ -6,6 +6,7 @@ const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// The time of day in UTC, `20:41:39`.
 #[must_use]
@@ -13,12 +14,20 @@ pub fn time_of_day(at: Timestamp) -> String {
     at.to_string()[11..19].to_owned()
 }
 
-/// An instant in UTC, as short as it can be read from `reference`: the time of day on the same day, else the date and
-/// the minute.
+/// An instant in UTC, as short as it can be read from `reference`: the time of day on the same day, else the day and the
+/// minute, in another year the date.
 #[must_use]
 pub fn moment(at: Timestamp, reference: Timestamp) -> String {
     let (text, today) = (at.to_string(), reference.to_string());
-    if text[..10] == today[..10] { text[11..19].to_owned() } else { format!("{} {}", &text[..10], &text[11..16]) }
+    if text[..10] == today[..10] {
+        return text[11..19].to_owned();
+    }
+    if text[..4] != today[..4] {
+        return text[..10].to_owned();
+    }
+    // Months are two digits from 01 to 12.
+    let month = text[5..7].parse::<usize>().ok().and_then(|month| MONTHS.get(month - 1)).copied().unwrap_or_default();
+    format!("{} {month} {}", &text[8..10], &text[11..16])
 }
 
 /// An instant in UTC in full, `2026-07-03 20:41:39.469980 UTC`.
@@ -98,7 +107,8 @@ mod tests {
     fn a_moment_names_its_day_unless_it_is_today() {
         let today = at("2026-07-03T23:59:59Z");
         assert_eq!(moment(at("2026-07-03T20:41:39.469980Z"), today), "20:41:39");
-        assert_eq!(moment(at("2026-07-04T00:00:00Z"), today), "2026-07-04 00:00");
+        assert_eq!(moment(at("2026-07-04T00:00:00Z"), today), "04 Jul 00:00");
+        assert_eq!(moment(at("2025-12-31T23:59:59Z"), today), "2025-12-31");
         assert_eq!(in_full(at("2026-07-03T20:41:39.469980Z")), "2026-07-03 20:41:39.469980 UTC");
         assert_eq!(time_of_day(at("2026-07-03T20:41:39.469980Z")), "20:41:39");
     }

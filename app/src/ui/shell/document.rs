@@ -38,7 +38,7 @@ pub fn Preamble(
         <meta name="viewport" content="width=device-width, initial-scale=1"/>
         <meta name="color-scheme" content=appearance.color_scheme()/>
         <meta name="robots" content="noindex"/>
-        <link rel="icon" href="data:,"/>
+        <link rel="icon" href="/favicon.svg" type="image/svg+xml"/>
         <HashedStylesheet options/>
     }
 }
