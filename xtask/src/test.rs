@@ -129,6 +129,7 @@ fn end2end(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     run_command(workspace.cargo().args(["test", "--locked", "--no-run"]).args(SERVER))?;
     let folder = workspace.root.join("end2end");
     run_command(Command::new("npm").current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))?;
+    run_command(Command::new("npm").current_dir(&folder).args(["run", "--silent", "check"]))?;
     let mut playwright = Command::new("npm");
     playwright
         .current_dir(&folder)
@@ -169,8 +170,10 @@ impl Tally {
             for part in result.split(['.', ';']) {
                 self.add_part(part);
             }
-        } else if line.starts_with("  ") {
-            self.add_part(line);
+        } else if let Some(total) = line.strip_prefix("  ")
+            && !total.starts_with(' ')
+        {
+            self.add_part(total);
         }
     }
 
@@ -209,6 +212,7 @@ mod tests {
             "test result: FAILED. 7 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s",
             "  1 failed",
             "    [chromium] › signin.spec.ts:3:1 › signs in",
+            "    2 failed attempts",
             "  2 did not run",
             "  3 passed (2.1s)",
         ]);
