@@ -137,13 +137,8 @@ mod tests {
         assert_eq!(renewed.change().unwrap().2, Change::Renewed { expires_at: later });
 
         let reason = Reason::parse("stuck").unwrap();
-        let breaking = sent(Told::Breaking(BreakRequested {
-            lease_id,
-            fencing_token,
-            ends_at: later,
-            expires_at: later,
-            reason,
-        }));
+        let breaking =
+            sent(Told::Breaking(BreakRequested { lease_id, fencing_token, ends_at: later, expires_at: later, reason }));
         assert_eq!(breaking.change().unwrap().2, Change::Breaking { expires_at: later });
 
         let ended = Ended { lease_id, fencing_token, owner, ended_at: later, cooling_until: None, reason: None };

@@ -53,7 +53,7 @@ pub fn LeasesPage() -> impl IntoView {
     }
 }
 
-/// The figures that are true already.
+/// The figures that are true already. Some are not told to those who may see some keys only.
 #[component]
 fn Figures(
     /// As read while the page was rendered.
@@ -74,16 +74,20 @@ fn Figures(
                 figure=Signal::derive(move || now.get().held)
                 note=Signal::derive(move || format!("now, of {} keys", grouped(now.get().keys)))
             />
-            <Counter
-                name="Waiting"
-                figure=Signal::derive(move || now.get().waiting)
-                note=Signal::derive(|| "callers in queues".to_owned())
-            />
-            <Counter
-                name="Grants"
-                figure=Signal::derive(move || now.get().grants)
-                note=Signal::derive(|| "leases ever granted".to_owned())
-            />
+            {read.waiting.map(|waiting| view! {
+                <Counter
+                    name="Waiting"
+                    figure=Signal::derive(move || now.get().waiting.unwrap_or(waiting))
+                    note=Signal::derive(|| "callers in queues".to_owned())
+                />
+            })}
+            {read.grants.map(|grants| view! {
+                <Counter
+                    name="Grants"
+                    figure=Signal::derive(move || now.get().grants.unwrap_or(grants))
+                    note=Signal::derive(|| "leases ever granted".to_owned())
+                />
+            })}
         </Counters>
     }
 }

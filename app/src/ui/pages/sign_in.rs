@@ -13,11 +13,13 @@ pub struct SignIn {
     pub problem: Option<String>,
     /// Where to go afterwards: a path of this server.
     pub next: Option<String>,
+    /// The secret of a one-time link: the form then asks for no token.
+    pub link: Option<String>,
     /// The `Cookie` header, for the appearance.
     pub cookies: Option<String>,
 }
 
-/// The whole document. The form posts `token` (and `next`, if there is one) to `/sign-in`.
+/// The whole document. The form posts `token` or `link` (and `next`, if there is one) to `/sign-in`.
 #[must_use]
 pub fn document(options: LeptosOptions, sign_in: SignIn) -> String {
     Owner::new().with(|| view! { <Page options sign_in/> }.to_html())
@@ -25,7 +27,7 @@ pub fn document(options: LeptosOptions, sign_in: SignIn) -> String {
 
 #[component]
 fn Page(options: LeptosOptions, sign_in: SignIn) -> impl IntoView {
-    let SignIn { problem, next, cookies } = sign_in;
+    let SignIn { problem, next, link, cookies } = sign_in;
     let appearance = cookies.as_deref().map_or_else(Appearance::default, Appearance::in_cookies);
     let invalid = problem.is_some();
     view! {
@@ -43,29 +45,44 @@ fn Page(options: LeptosOptions, sign_in: SignIn) -> impl IntoView {
                     {problem.map(|problem| view! { <p class="problem" id="problem" role="alert">{problem}</p> })}
                     <form method="post" action="/sign-in">
                         {next.map(|next| view! { <input type="hidden" name="next" value=next/> })}
-                        <label class="field">
-                            <span>"API token"</span>
-                            <input
-                                type="password"
-                                name="token"
-                                required
-                                autofocus
-                                autocomplete="current-password"
-                                spellcheck="false"
-                                placeholder="jl_"
-                                aria-invalid=invalid.then_some("true")
-                                aria-describedby=if invalid { "problem hint" } else { "hint" }
-                            />
-                        </label>
+                        {match link {
+                            Some(link) => view! {
+                                <input type="hidden" name="link" value=link/>
+                                <p>"This link signs in one browser, once."</p>
+                            }
+                            .into_any(),
+                            None => view! { <TokenField invalid/> }.into_any(),
+                        }}
                         <button type="submit" class="button is-main">"Sign in"</button>
                     </form>
-                    <p class="hint" id="hint">
-                        "The server printed a sign-in link when it first started. It saved an admin token beside its
-                        database, in the file whose name ends in "<code>"-token"</code>"."
-                    </p>
                 </main>
             </body>
         </html>
+    }
+}
+
+/// Where the token goes, and where to find one.
+#[component]
+fn TokenField(invalid: bool) -> impl IntoView {
+    view! {
+        <label class="field">
+            <span>"API token"</span>
+            <input
+                type="password"
+                name="token"
+                required
+                autofocus
+                autocomplete="current-password"
+                spellcheck="false"
+                placeholder="jl_"
+                aria-invalid=invalid.then_some("true")
+                aria-describedby=if invalid { "problem hint" } else { "hint" }
+            />
+        </label>
+        <p class="hint" id="hint">
+            "At its first start the server prints a sign-in link that works once. Unless it was given a token then, it also
+            saves one for administrators beside its database, in the file whose name ends in "<code>"-token"</code>"."
+        </p>
     }
 }
 
@@ -79,6 +96,7 @@ mod tests {
         let sign_in = SignIn {
             problem: Some("<b>".into()),
             next: Some("/?a=\"><script>".into()),
+            link: None,
             cookies: Some("appearance=dark".into()),
         };
         let html = document(options, sign_in);
