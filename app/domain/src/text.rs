@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+#[cfg(not(target_family = "wasm"))]
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 /// Why a text was refused.
@@ -35,6 +36,14 @@ pub enum TextError {
     NotAnObject,
 }
 
+/// In the browser names come from the server, which has normalised them, or go to it, which does so again: the tables, a
+/// fifth of the whole download, stay away from there.
+#[cfg(target_family = "wasm")]
+fn nfc(text: &str) -> Cow<'_, str> {
+    Cow::Borrowed(text)
+}
+
+#[cfg(not(target_family = "wasm"))]
 fn nfc(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || is_nfc_quick(text.chars()) == IsNormalized::Yes {
         Cow::Borrowed(text)

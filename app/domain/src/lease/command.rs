@@ -139,3 +139,11 @@ impl Command {
         now + wait.time
     }
 }
+
+impl Wait {
+    /// For so long, under a name that is given later.
+    #[must_use]
+    pub const fn lasting(time: Span) -> Self {
+        Self { waiter: WaiterId(0), time }
+    }
+}

@@ -30,7 +30,6 @@ pub struct Context<'a> {
 
 /// How a command was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "moved once, straight to the caller; a box would cost an allocation")]
 pub enum Answer {
     /// As asked.
     Done(Reply),

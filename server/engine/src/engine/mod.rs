@@ -1,0 +1,327 @@
+//! The engine: the one door for writes, and the way to all that can be read.
+
+mod access;
+mod delivery;
+pub(crate) mod idempotency;
+mod refusals;
+mod staging;
+mod waiting;
+mod work;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::lease::{Acquire, Command, Refusal, Reply, Rules, WaiterId};
+use domain::{LeaseKey, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use access::{NewToken, SignedIn};
+pub use delivery::Delivery;
+pub use work::{Call, Done, Scope};
+
+use self::refusals::Refusals;
+use self::waiting::{Callers, Presence, Timers};
+use self::work::{Answered, Outcome, Task, Work};
+use self::writer::{Actors, Writer};
+use crate::access::Directory;
+use crate::clock::{Clock, SystemTime, TimeSource};
+use crate::error::{Fault, OpenError};
+use crate::metrics::Metrics;
+use crate::reading::{Counters, HistoryQuery, ListQuery, Page, Reading};
+use crate::store::sqlite::SqliteStore;
+use crate::timeline::Timeline;
+
+/// The most commands that may wait at the door; more are refused at once.
+const QUEUE: usize = 4_096;
+
+/// Which database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// An embedded database in this file.
+    Sqlite(PathBuf),
+}
+
+/// How to open the engine.
+#[derive(Clone)]
+pub struct Options {
+    /// Which database.
+    pub database: Database,
+    /// Limits and defaults of leases.
+    pub rules: Rules,
+    /// Where time is read from.
+    pub time: Arc<dyn TimeSource>,
+}
+
+impl Options {
+    /// On a SQLite file, with the default rules and the system's clock.
+    #[must_use]
+    pub fn sqlite(path: impl Into<PathBuf>) -> Self {
+        Self { database: Database::Sqlite(path.into()), rules: Rules::default(), time: Arc::new(SystemTime::default()) }
+    }
+}
+
+/// The engine. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    works: mpsc::Sender<Work>,
+    left: mpsc::UnboundedSender<LeaseKey>,
+    waiters: AtomicU64,
+    store: Arc<SqliteStore>,
+    reading: Box<dyn Reading>,
+    clock: Arc<Clock>,
+    timeline: Arc<Timeline>,
+    directory: Arc<Directory>,
+    metrics: Arc<Metrics>,
+    rules: Rules,
+    healthy: Arc<AtomicBool>,
+    stop: CancellationToken,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a list or history answered, and when.
+#[derive(Debug)]
+pub struct Listed {
+    /// The page.
+    pub page: Page,
+    /// Server time by which states are told.
+    pub server_time: Timestamp,
+}
+
+impl Engine {
+    /// Opens the database, brings what follows from it up to date, and starts the writer.
+    ///
+    /// # Errors
+    /// If another process serves the database, a newer version used it, or its files cannot be used.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let Database::Sqlite(path) = &options.database;
+        let metrics = Arc::new(Metrics::default());
+        let store = SqliteStore::open(path, options.rules.outage_grace, options.time, Arc::clone(&metrics)).await?;
+        let (works, works_receiver) = mpsc::channel(QUEUE);
+        // Neither needs a bound: there is at most one message for each grant or waiter under way.
+        let (lost_sender, lost) = mpsc::unbounded_channel();
+        let (left, left_receiver) = mpsc::unbounded_channel();
+        let healthy = Arc::new(AtomicBool::new(true));
+        let stop = CancellationToken::new();
+        let writer = Writer {
+            store: Arc::clone(&store),
+            rules: options.rules.clone(),
+            clock: Arc::clone(store.clock()),
+            directory: Arc::clone(store.directory()),
+            metrics: Arc::clone(&metrics),
+            works: works_receiver,
+            lost,
+            lost_sender,
+            left: left_receiver,
+            healthy: Arc::clone(&healthy),
+            stop: stop.clone(),
+            callers: Callers::default(),
+            timers: Timers::default(),
+            refusals: Refusals::default(),
+            actors: Actors::default(),
+        };
+        let marked = Arc::clone(&store);
+        let writer = tokio::spawn(writer.run(async move || marked.mark().await));
+        Ok(Self(Arc::new(Inner {
+            works,
+            left,
+            waiters: AtomicU64::new(1),
+            reading: Box::new(store.reading()),
+            clock: Arc::clone(store.clock()),
+            timeline: Arc::clone(store.timeline()),
+            directory: Arc::clone(store.directory()),
+            store,
+            metrics,
+            rules: options.rules,
+            healthy,
+            stop,
+            writer: Mutex::new(Some(writer)),
+        })))
+    }
+
+    /// Stops: what waits at the door is still done, waiters are told, the files are closed. Later calls are refused.
+    pub async fn close(&self) {
+        self.0.stop.cancel();
+        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            if let Err(error) = writer.await {
+                tracing::error!(%error, "the writer did not end well");
+            }
+            self.0.store.close().await;
+        }
+    }
+
+    /// Server time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// Limits and defaults of leases.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    /// The timeline.
+    #[must_use]
+    pub fn timeline(&self) -> &Arc<Timeline> {
+        &self.0.timeline
+    }
+
+    /// Who may call.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// What is counted and measured, brought up to date.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        let timeline = &self.0.timeline;
+        self.0.metrics.backlog.set(timeline.head().0 - timeline.applied().0);
+        &self.0.metrics
+    }
+
+    /// How many callers wait for a key.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.0.metrics.waiting.get().unsigned_abs()
+    }
+
+    /// Whether the database answers, as far as the last write told.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.0.healthy.load(Ordering::Acquire) && !self.0.works.is_closed()
+    }
+
+    /// Carries out a command on one key. An acquire that may wait resolves when it is granted, refused or too late;
+    /// dropping the future leaves the queue.
+    ///
+    /// # Errors
+    /// If it is refused, or could not be carried out.
+    pub async fn run(&self, call: Call, key: LeaseKey, mut command: Command) -> Result<Done<Reply>, Fault> {
+        let mut presence = None;
+        let mut alive = None;
+        if let Command::Acquire { wait: Some(wait), .. } = &mut command {
+            wait.waiter = WaiterId(self.0.waiters.fetch_add(1, Ordering::Relaxed));
+            let (here, sign) = Presence::new(key.clone(), self.0.left.clone());
+            presence = Some(here);
+            alive = Some(sign);
+        }
+        let done = self.submit(call, Task::One(key, command), alive).await?;
+        drop(presence);
+        Ok(done.map(reply))
+    }
+
+    /// Takes several keys, all or none; none may be named twice.
+    ///
+    /// # Errors
+    /// If any key is not to be had, naming all that are not; or if it could not be carried out.
+    pub async fn acquire_many(&self, call: Call, requests: Vec<(LeaseKey, Acquire)>) -> Result<Done<Reply>, Fault> {
+        Ok(self.submit(call, Task::Many(requests), None).await?.map(reply))
+    }
+
+    /// Carries out independent commands in order, in one transaction. None waits.
+    ///
+    /// # Errors
+    /// If they could not be carried out; refusals are among the results.
+    pub async fn batch(
+        &self,
+        call: Call,
+        mut commands: Vec<(LeaseKey, Command)>,
+    ) -> Result<Done<Vec<Result<Reply, Refusal>>>, Fault> {
+        for (_, command) in &mut commands {
+            if let Command::Acquire { wait, .. } = command {
+                *wait = None;
+            }
+        }
+        Ok(self.submit(call, Task::Batch(commands), None).await?.map(|outcome| match outcome {
+            Outcome::Batch(results) => results,
+            Outcome::Reply(_) | Outcome::Access(_) => Vec::new(),
+        }))
+    }
+
+    /// Grants by any filter, as of all that was committed when this was asked, or of the last second under load.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn list(&self, query: ListQuery) -> Result<Listed, Fault> {
+        let server_time = self.settled().await?;
+        let page = self.0.reading.list(query, server_time).await.map_err(unavailable)?;
+        Ok(Listed { page, server_time })
+    }
+
+    /// The grants of one key, the newest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn history(&self, query: HistoryQuery) -> Result<Listed, Fault> {
+        let server_time = self.settled().await?;
+        let page = self.0.reading.history(query).await.map_err(unavailable)?;
+        Ok(Listed { page, server_time })
+    }
+
+    /// What there is in numbers, of all keys or of those that begin with one of the prefixes.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn counters(&self, prefixes: &[String]) -> Result<Counters, Fault> {
+        let server_time = self.settled().await?;
+        self.0.reading.counters(prefixes, server_time).await.map_err(unavailable)
+    }
+
+    /// Records the end of leases that are over, at most `limit`; how many there were. It only tidies: nothing shows or
+    /// grants a lease differently for it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn sweep(&self, call: Call, limit: u32) -> Result<usize, Fault> {
+        let due = self.0.reading.due(self.now(), limit).await.map_err(unavailable)?;
+        let count = due.len();
+        if count > 0 {
+            self.batch(call, due.into_iter().map(|key| (key, Command::Settle)).collect()).await?;
+            // So that the next sweep does not find the same.
+            self.0.timeline.settled().await;
+        }
+        Ok(count)
+    }
+
+    /// Waits for the read models, and reads the time by which states are told. What an outage gave comes first.
+    async fn settled(&self) -> Result<Timestamp, Fault> {
+        if self.0.store.is_behind() {
+            let nothing = Call::system(&Arc::new(domain::Actor::system("clock")));
+            self.submit(nothing, Task::Batch(Vec::new()), None).await?;
+        }
+        self.0.timeline.settled().await;
+        Ok(self.now())
+    }
+
+    async fn submit(&self, call: Call, task: Task, alive: Option<Arc<AtomicBool>>) -> Result<Done<Outcome>, Fault> {
+        let (reply, answer) = oneshot::channel::<Answered>();
+        let work = Work { call, task, reply: Some(reply), alive };
+        self.0.works.try_send(work).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Fault::OVERLOADED,
+            mpsc::error::TrySendError::Closed(_) => Fault::Stopping,
+        })?;
+        // Without an answer the writer is gone.
+        answer.await.unwrap_or(Err(Fault::UNAVAILABLE))
+    }
+}
+
+fn reply(outcome: Outcome) -> Reply {
+    match outcome {
+        Outcome::Reply(reply) => reply,
+        Outcome::Batch(_) | Outcome::Access(_) => Reply::Nothing,
+    }
+}
+
+fn unavailable(error: crate::StoreError) -> Fault {
+    tracing::error!(%error, "the read models could not be read");
+    Fault::UNAVAILABLE
+}

@@ -1,0 +1,98 @@
+//! What can go wrong below the rules.
+
+use std::path::PathBuf;
+
+use domain::Span;
+use domain::lease::Refusal;
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// By the rules.
+    #[error("refused: {}", .0.code())]
+    Refused(Refusal),
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    IdempotencyMismatch,
+    /// The original of this request still waits in a queue.
+    #[error("the original request is still waiting")]
+    IdempotencyInProgress,
+    /// Something named does not exist: an API token, a sign-in link.
+    #[error("no such {0}")]
+    NotFound(&'static str),
+    /// Too much is under way.
+    #[error("too much is under way")]
+    Overloaded {
+        /// When to try again.
+        retry_after: Span,
+    },
+    /// The database does not answer. Whether the command was carried out is not known.
+    #[error("the database is unavailable")]
+    Unavailable {
+        /// When to try again.
+        retry_after: Span,
+    },
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl Fault {
+    pub(crate) const OVERLOADED: Self = Self::Overloaded { retry_after: Span::millis(1_000) };
+    pub(crate) const UNAVAILABLE: Self = Self::Unavailable { retry_after: Span::millis(1_000) };
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process serves this database.
+    #[error("{} is served by another process: one process at a time may open it", .0.display())]
+    InUse(PathBuf),
+    /// It was last used by a newer version.
+    #[error("{} was last used by a newer version of Job Leases (schema {found}, this one knows up to {known}): use that version, or restore a backup made by this one", path.display())]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest schema this version knows.
+        known: i64,
+    },
+    /// The folder or lock file cannot be used.
+    #[error("cannot use {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The migrations failed.
+    #[error("cannot bring the schema up to date: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// Anything else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the database, or its content, did wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database refused a statement.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+    /// A stored value is not what this program wrote.
+    #[error("the database holds something unexpected: {0}")]
+    Corrupt(String),
+}
+
+impl StoreError {
+    pub(crate) fn corrupt(what: impl std::fmt::Display) -> Self {
+        Self::Corrupt(what.to_string())
+    }
+}

@@ -1,0 +1,241 @@
+//! SQLite, embedded: one process, two files.
+//!
+//! `PATH` is the truth: the timeline, and the ordinary tables that change with it, flushed before anything is
+//! acknowledged. `PATH-views` holds the read models, which follow. The states of keys live in memory; a key that is not
+//! there is read from the models, which then have all that was ever written about it.
+
+mod access;
+mod bulk;
+mod memory;
+mod open;
+mod project;
+mod reading;
+mod rows;
+mod tx;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::Span;
+use domain::lease::Outage;
+use sqlx::Connection as _;
+use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::memory::Memory;
+pub(crate) use self::reading::SqliteReading;
+use crate::access::Directory;
+use crate::clock::{Clock, TimeSource};
+use crate::error::{OpenError, StoreError};
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::timeline::{self, ReadError, Timeline};
+
+/// No mark of the clock for so long is an outage.
+const OUTAGE_AFTER: Span = Span::millis(2_000);
+
+/// A mark younger than this need not be renewed.
+const MARK_EVERY: Span = Span::millis(500);
+
+/// The embedded store.
+pub struct SqliteStore {
+    path: PathBuf,
+    /// The one connection that writes the truth.
+    truth: tokio::sync::Mutex<SqliteConnection>,
+    views: SqlitePool,
+    memory: Mutex<Memory>,
+    clock: Arc<Clock>,
+    timeline: Arc<Timeline>,
+    directory: Arc<Directory>,
+    metrics: Arc<Metrics>,
+    outage_grace: Span,
+    /// Bytes written since the last checkpoint, about.
+    unchecked: std::sync::atomic::AtomicU64,
+    stop: CancellationToken,
+    follower: Mutex<Option<JoinHandle<()>>>,
+    /// Held as long as the store is.
+    _lock: File,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, creating it if it does not exist, and brings the read models up to date.
+    ///
+    /// # Errors
+    /// If another process serves it, a newer version used it, or the files cannot be used.
+    pub(crate) async fn open(
+        path: &Path,
+        outage_grace: Span,
+        source: Arc<dyn TimeSource>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let lock = open::lock(path)?;
+        let mut truth = open::truth(path).await?;
+        let head = open::head(&mut truth, &*source).await?;
+        let views = open::views(path, &head, &mut truth).await?;
+        let clock = Arc::new(Clock::start(source, Some(&head.mark)));
+        let directory = Arc::new(access::load(&mut truth, clock.now()).await?);
+
+        let lines = Box::new(open::StoredLines(open::readers(path, 4)));
+        let timeline = Arc::new(Timeline::new(Arc::clone(&head.epoch), head.position, views.applied, lines));
+        let mut projection = Box::new(open::ViewWriter(views.db));
+        timeline::catch_up(&timeline, &mut *projection).await.map_err(|error| match error {
+            ReadError::Store(error) => OpenError::Store(error),
+            error @ ReadError::Compacted { .. } => OpenError::Store(StoreError::corrupt(error)),
+        })?;
+
+        // Tokens go on after all that were ever given out. Those that catching up has found are below the time, too,
+        // unless more than a million were given out each second.
+        let token = views.token.max(clock.now().as_micros().cast_unsigned());
+        let memory = Memory::new(memory::CAPACITY, head.position, head.hash, token, head.mark.lived_at);
+        let store = Arc::new(Self {
+            path: path.to_owned(),
+            truth: tokio::sync::Mutex::new(truth),
+            views: open::readers(&open::views_path(path), 4),
+            memory: Mutex::new(memory),
+            clock,
+            timeline: Arc::clone(&timeline),
+            directory,
+            metrics,
+            outage_grace,
+            unchecked: std::sync::atomic::AtomicU64::new(0),
+            stop: CancellationToken::new(),
+            follower: Mutex::new(None),
+            _lock: lock,
+        });
+        let applied = {
+            let store = Arc::downgrade(&store);
+            move |position| {
+                if let Some(store) = store.upgrade() {
+                    store.memory().set_applied(position);
+                }
+            }
+        };
+        let follower = tokio::spawn(timeline::follow(timeline, projection, applied, store.stop.clone()));
+        *store.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
+        Ok(store)
+    }
+
+    /// Server time.
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// The timeline.
+    pub(crate) fn timeline(&self) -> &Arc<Timeline> {
+        &self.timeline
+    }
+
+    /// Who may call.
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Reads the read models.
+    pub(crate) fn reading(&self) -> SqliteReading {
+        SqliteReading::new(self.views.clone())
+    }
+
+    /// Stops following, and leaves the files as small as they can be.
+    pub(crate) async fn close(&self) {
+        self.timeline.settled().await;
+        self.stop.cancel();
+        let follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(follower) = follower {
+            // It ends by itself; that it was aborted or panicked is no reason not to close.
+            let _ = follower.await;
+        }
+        let mut truth = self.truth.lock().await;
+        if let Err(error) = sqlx::query(tx::CHECKPOINT).execute(&mut *truth).await {
+            tracing::warn!(%error, path = %self.path.display(), "the last checkpoint failed; the next start makes up for it");
+        }
+        self.views.close().await;
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the clock's mark although nothing else is to be written.
+    pub(crate) async fn mark(&self) -> Result<(), StoreError> {
+        let mark = self.clock.mark();
+        if self.outage_at(mark.lived_at).is_some() {
+            // It must be recorded first, by the writer.
+            return Ok(());
+        }
+        let mut truth = self.truth.lock().await;
+        tx::write_mark(&mut truth, &mark).await?;
+        self.memory().lived_at = mark.lived_at;
+        Ok(())
+    }
+
+    fn outage_at(&self, now: domain::Timestamp) -> Option<Outage> {
+        let from = self.memory().lived_at;
+        (now.since(from) > OUTAGE_AFTER).then_some(Outage { from, to: now, grace_us: self.outage_grace })
+    }
+
+    /// Whether so long has passed since the last mark that an outage must be recorded before anything is read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.outage_at(self.clock.now()).is_some()
+    }
+}
+
+impl Store for SqliteStore {
+    type Tx<'s> = tx::SqliteTx<'s>;
+
+    async fn begin(&self) -> Result<tx::SqliteTx<'_>, StoreError> {
+        let mark = self.clock.mark();
+        let outage = self.outage_at(mark.lived_at);
+        Ok(tx::SqliteTx::new(self, mark, outage))
+    }
+
+    async fn reload(&self) -> Result<(), StoreError> {
+        let mut truth = self.truth.lock().await;
+        // Whether a transaction is still open is not known; an error here means that none is.
+        let _ = sqlx::query(tx::ROLLBACK).execute(&mut *truth).await;
+        truth.ping().await?;
+        let head = open::head(&mut truth, &crate::clock::SystemTime::default()).await?;
+        drop(truth);
+        self.timeline.reset(head.position);
+        self.timeline.wait_applied(head.position).await;
+        let mut memory = self.memory();
+        let token = memory.token;
+        *memory = Memory::new(memory::CAPACITY, head.position, head.hash, token, head.mark.lived_at);
+        Ok(())
+    }
+
+    async fn caught_up(&self) {
+        self.timeline.caught_up().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_statement_can_be_prepared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.db");
+        let source: Arc<dyn TimeSource> = Arc::new(crate::clock::SystemTime::default());
+        let mut truth = open::truth(&path).await.unwrap();
+        let head = open::head(&mut truth, &*source).await.unwrap();
+        let mut views = open::views(&path, &head, &mut truth).await.unwrap().db;
+        let on_truth = [open::statements(), tx::statements(), access::statements()].concat();
+        let on_views =
+            [open::view_statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
+        assert!(on_truth.len() > 20 && on_views.len() > 30, "{} and {}", on_truth.len(), on_views.len());
+        for sql in on_truth {
+            truth.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        for sql in on_views {
+            views.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        for sql in reading::lists() {
+            views.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        }
+    }
+}

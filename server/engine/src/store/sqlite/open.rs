@@ -1,0 +1,291 @@
+//! Opening the two files: the truth, and the read models that follow it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Timestamp;
+use futures::future::BoxFuture;
+use rand::RngExt as _;
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions as _, Connection as _};
+
+use super::project;
+use crate::clock::{ClockMark, TimeSource};
+use crate::error::{OpenError, StoreError};
+use crate::timeline::{GENESIS, Hash, Line, Lines, Position, Projection};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+static VIEW_MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite-views");
+
+const HAS_MIGRATIONS: &str =
+    "-- has migrations\nSELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'";
+const NEWEST_MIGRATION: &str = "-- newest migration\nSELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+const LOAD_HEAD: &str = "-- load head\nSELECT epoch, lived_at, ceiling, boot_id, elapsed, base_position, base_hash \
+     FROM head WHERE id = 1";
+const INSERT_HEAD: &str = "-- create head\nINSERT INTO head (id, epoch, lived_at, ceiling, boot_id, elapsed, base_hash) \
+     VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)";
+const LAST_LINE: &str = "-- last line\nSELECT position, hash FROM timeline ORDER BY position DESC LIMIT 1";
+const HASH_AT: &str = "-- hash at\nSELECT hash FROM timeline WHERE position = ?1";
+const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM head) FROM timeline \
+     WHERE position > ?1 ORDER BY position LIMIT ?2";
+const READ_BASE: &str = "-- read base\nSELECT base_position FROM head WHERE id = 1";
+const BASE_HASH: &str = "-- base hash\nSELECT base_hash FROM head WHERE id = 1";
+const LOAD_PROGRESS: &str = "-- load progress\nSELECT epoch, applied, hash FROM progress WHERE id = 1";
+const INSERT_PROGRESS: &str =
+    "-- create progress\nINSERT INTO progress (id, epoch, applied, hash) VALUES (1, ?1, ?2, ?3)";
+const GREATEST_TOKEN: &str = "-- greatest token\nSELECT coalesce(max(token), 0) FROM grants";
+
+/// Every statement on the truth in this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<&'static str> {
+    vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE_HASH]
+}
+
+/// Every statement on the read models in this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn view_statements() -> Vec<&'static str> {
+    vec![LOAD_PROGRESS, INSERT_PROGRESS, GREATEST_TOKEN]
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// The file of the read models.
+pub(super) fn views_path(path: &Path) -> PathBuf {
+    beside(path, "-views")
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::File { path, source }
+}
+
+/// Makes sure that no other process serves this database. A lock on the database file itself would undo SQLite's own
+/// locks, so it is on a file beside it; it ends with the process, however that ends.
+pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(file_error(folder))?;
+    }
+    let lock_path = beside(path, "-lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&lock_path);
+    let file = file.map_err(file_error(&lock_path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::File { path: lock_path, source }),
+    }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .busy_timeout(Duration::from_secs(5))
+        .foreign_keys(true)
+        .disable_statement_logging()
+}
+
+/// The one connection that writes the truth: every commit is flushed before it returns.
+pub(super) async fn truth(path: &Path) -> Result<SqliteConnection, OpenError> {
+    // The writer checkpoints between batches.
+    let options =
+        options(path).create_if_missing(true).synchronous(SqliteSynchronous::Full).pragma("wal_autocheckpoint", "0");
+    let mut db = options.connect().await.map_err(StoreError::from)?;
+    refuse_newer(&mut db, path, &MIGRATIONS).await?;
+    MIGRATIONS.run(&mut db).await?;
+    Ok(db)
+}
+
+async fn refuse_newer(db: &mut SqliteConnection, path: &Path, migrations: &Migrator) -> Result<(), OpenError> {
+    let known = migrations.iter().map(|migration| migration.version).max().unwrap_or(0);
+    let exists: i64 = sqlx::query_scalar(HAS_MIGRATIONS).fetch_one(&mut *db).await.map_err(StoreError::from)?;
+    if exists == 0 {
+        return Ok(());
+    }
+    let found: i64 = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(db).await.map_err(StoreError::from)?;
+    if found > known {
+        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known });
+    }
+    Ok(())
+}
+
+/// A pool that only reads.
+pub(super) fn readers(path: &Path, most: u32) -> SqlitePool {
+    SqlitePoolOptions::new().max_connections(most).connect_lazy_with(options(path).read_only(true))
+}
+
+/// The row of `head`, and the last line.
+pub(super) struct Head {
+    pub(super) epoch: Arc<str>,
+    pub(super) mark: ClockMark,
+    pub(super) position: Position,
+    pub(super) hash: Hash,
+    pub(super) base: Position,
+}
+
+fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
+    bytes.try_into().map_err(|_| StoreError::corrupt("a hash that is not 32 bytes long"))
+}
+
+/// Reads the head, making it if the database is new.
+pub(super) async fn head(db: &mut SqliteConnection, source: &dyn TimeSource) -> Result<Head, StoreError> {
+    type Row = (String, i64, i64, Option<String>, i64, i64, Vec<u8>);
+    let row: Option<Row> = sqlx::query_as(LOAD_HEAD).fetch_optional(&mut *db).await?;
+    let Some((epoch, lived_at, ceiling, boot_id, elapsed, base, base_hash)) = row else {
+        let now = Timestamp::from_micros(source.wall_micros());
+        let mark = ClockMark {
+            lived_at: now,
+            ceiling: now,
+            boot_id: source.boot_id(),
+            elapsed_micros: source.elapsed_nanos() / 1_000,
+        };
+        let epoch = new_epoch();
+        sqlx::query(INSERT_HEAD)
+            .bind(epoch.to_string())
+            .bind(now.as_micros())
+            .bind(now.as_micros())
+            .bind(mark.boot_id.as_deref().map(str::to_owned))
+            .bind(mark.elapsed_micros)
+            .bind(GENESIS.to_vec())
+            .execute(&mut *db)
+            .await?;
+        return Ok(Head { epoch, mark, position: Position(0), hash: GENESIS, base: Position(0) });
+    };
+    let last: Option<(i64, Vec<u8>)> = sqlx::query_as(LAST_LINE).fetch_optional(db).await?;
+    let (position, last_hash) = last.unwrap_or((base, base_hash));
+    Ok(Head {
+        epoch: Arc::from(epoch),
+        mark: ClockMark {
+            lived_at: Timestamp::from_micros(lived_at),
+            ceiling: Timestamp::from_micros(ceiling),
+            boot_id: boot_id.map(Arc::from),
+            elapsed_micros: elapsed,
+        },
+        position: Position(position),
+        hash: hash(&last_hash)?,
+        base: Position(base),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "an epoch must differ from every other; nothing is decided by it")]
+fn new_epoch() -> Arc<str> {
+    Arc::from(format!("{:016x}", rand::rng().random::<u64>()))
+}
+
+/// The read models: the connection that writes them, how far they have come, and the greatest token they know.
+pub(super) struct Views {
+    pub(super) db: SqliteConnection,
+    pub(super) applied: Position,
+    pub(super) token: u64,
+}
+
+/// Opens the read models; makes them anew if they are missing, of another version, or not of this timeline.
+pub(super) async fn views(path: &Path, head: &Head, truth: &mut SqliteConnection) -> Result<Views, OpenError> {
+    let file = views_path(path);
+    if let Some(views) = existing_views(&file, head, truth).await? {
+        return Ok(views);
+    }
+    for suffix in ["", "-wal", "-shm"] {
+        let stale = beside(&file, suffix);
+        match std::fs::remove_file(&stale) {
+            Ok(()) => tracing::warn!(file = %stale.display(), "the read models are rebuilt from the timeline"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(file_error(&stale)(error)),
+        }
+    }
+    let mut db = connect_views(&file).await?;
+    VIEW_MIGRATIONS.run(&mut db).await?;
+    let base_hash: Vec<u8> = sqlx::query_scalar(BASE_HASH).fetch_one(truth).await.map_err(StoreError::from)?;
+    sqlx::query(INSERT_PROGRESS)
+        .bind(head.epoch.to_string())
+        .bind(head.base.0)
+        .bind(base_hash)
+        .execute(&mut db)
+        .await
+        .map_err(StoreError::from)?;
+    Ok(Views { db, applied: head.base, token: 0 })
+}
+
+async fn connect_views(file: &Path) -> Result<SqliteConnection, OpenError> {
+    let options = options(file)
+        .create_if_missing(true)
+        .foreign_keys(false)
+        .synchronous(SqliteSynchronous::Normal)
+        .pragma("wal_autocheckpoint", "4000")
+        .pragma("cache_size", "-16000");
+    Ok(options.connect().await.map_err(StoreError::from)?)
+}
+
+async fn existing_views(file: &Path, head: &Head, truth: &mut SqliteConnection) -> Result<Option<Views>, OpenError> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    let Ok(mut db) = connect_views(file).await else { return Ok(None) };
+    // Whatever is wrong with them, they can be made anew.
+    let usable = async {
+        let version: i64 = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(&mut db).await.ok()?;
+        let wanted = VIEW_MIGRATIONS.iter().map(|migration| migration.version).max();
+        let (epoch, applied, at): (String, i64, Vec<u8>) =
+            sqlx::query_as(LOAD_PROGRESS).fetch_one(&mut db).await.ok()?;
+        let in_truth: Option<Vec<u8>> =
+            sqlx::query_scalar(HASH_AT).bind(applied).fetch_optional(&mut *truth).await.ok()?;
+        // What retention has taken is not in the timeline any more, but the models had it.
+        let same_line = in_truth.map_or(applied == head.base.0, |hash| hash == at);
+        let token: i64 = sqlx::query_scalar(GREATEST_TOKEN).fetch_one(&mut db).await.ok()?;
+        let token = u64::try_from(token).ok()?;
+        (Some(version) == wanted && *epoch == *head.epoch && same_line).then_some((Position(applied), token))
+    }
+    .await;
+    match usable {
+        Some((applied, token)) => Ok(Some(Views { db, applied, token })),
+        None => {
+            db.close().await.map_err(StoreError::from)?;
+            Ok(None)
+        }
+    }
+}
+
+/// The read models' one writer.
+pub(super) struct ViewWriter(pub(super) SqliteConnection);
+
+impl Projection for ViewWriter {
+    fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(project::apply(&mut self.0, lines))
+    }
+}
+
+/// Stored lines.
+pub(super) struct StoredLines(pub(super) SqlitePool);
+
+impl Lines for StoredLines {
+    fn read(&self, after: Position, limit: u32) -> BoxFuture<'_, Result<(Vec<Line>, Position), StoreError>> {
+        Box::pin(async move {
+            let rows: Vec<(i64, Vec<u8>, String, i64)> =
+                sqlx::query_as(READ_LINES).bind(after.0).bind(limit).fetch_all(&self.0).await?;
+            let base = match rows.first() {
+                Some((_, _, _, base)) => *base,
+                None => sqlx::query_scalar(READ_BASE).fetch_one(&self.0).await?,
+            };
+            let line = |(position, stored, body, _): (i64, Vec<u8>, String, i64)| {
+                let record = serde_json::from_str(&body)
+                    .map_err(|error| StoreError::corrupt(format_args!("line {position} of the timeline: {error}")))?;
+                Ok(Line {
+                    position: Position(position),
+                    hash: hash(&stored)?,
+                    body: Arc::from(body),
+                    record: Arc::new(record),
+                })
+            };
+            let lines = rows.into_iter().map(line).collect::<Result<_, StoreError>>()?;
+            Ok((lines, Position(base)))
+        })
+    }
+}

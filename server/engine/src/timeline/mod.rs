@@ -1,0 +1,168 @@
+//! The timeline: every change in order, from which all that is not on the path of a grant follows.
+//!
+//! Its newest lines are kept in memory; older ones are read from the database. Readers go by position.
+
+mod projector;
+mod record;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::{Notify, watch};
+
+pub(crate) use projector::{Projection, catch_up, follow};
+pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refused, chain};
+
+use crate::error::StoreError;
+
+/// How many of the newest lines are kept in memory.
+const RECENT: usize = 8_192;
+
+/// How many lines may wait to be applied to the read models before the writer waits for them.
+const BACKLOG: i64 = 4_096;
+
+/// How long a list waits for the read models to come to what was committed when it was asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why lines could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Retention has taken them away, or they belong to another epoch.
+    #[error("these lines are gone: the oldest kept is after {}", oldest.0)]
+    Compacted {
+        /// Reading can begin after this position.
+        oldest: Position,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Stored lines, in whatever database.
+pub(crate) trait Lines: Send + Sync {
+    /// At most `limit` lines after `after`, in order; and the position up to which retention has taken lines away.
+    fn read(&self, after: Position, limit: u32) -> BoxFuture<'_, Result<(Vec<Line>, Position), StoreError>>;
+}
+
+/// The timeline, as its readers see it.
+pub struct Timeline {
+    epoch: Arc<str>,
+    recent: RwLock<VecDeque<Line>>,
+    head: watch::Sender<Position>,
+    applied: watch::Sender<Position>,
+    /// Somebody waits for the read models.
+    wanted: Notify,
+    lines: Box<dyn Lines>,
+}
+
+impl Timeline {
+    pub(crate) fn new(epoch: Arc<str>, head: Position, applied: Position, lines: Box<dyn Lines>) -> Self {
+        Self {
+            epoch,
+            recent: RwLock::default(),
+            head: watch::Sender::new(head),
+            applied: watch::Sender::new(applied),
+            wanted: Notify::new(),
+            lines,
+        }
+    }
+
+    /// Tells this database from what a restore makes of it: positions mean nothing in another epoch.
+    #[must_use]
+    pub fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
+    /// The last committed line.
+    #[must_use]
+    pub fn head(&self) -> Position {
+        *self.head.borrow()
+    }
+
+    /// How far the read models have come.
+    #[must_use]
+    pub fn applied(&self) -> Position {
+        *self.applied.borrow()
+    }
+
+    /// Follows the head: changes when lines were committed.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Position> {
+        self.head.subscribe()
+    }
+
+    /// At most `limit` lines after `after`, in order, without a gap; none if there are none yet.
+    ///
+    /// # Errors
+    /// If retention has taken some of them away, or the database fails.
+    pub async fn read_after(&self, after: Position, limit: u32) -> Result<Vec<Line>, ReadError> {
+        if let Some(lines) = self.recent_after(after, limit) {
+            return Ok(lines);
+        }
+        let (lines, oldest) = self.lines.read(after, limit).await?;
+        if after < oldest {
+            return Err(ReadError::Compacted { oldest });
+        }
+        Ok(lines)
+    }
+
+    /// From memory, if it goes back far enough.
+    fn recent_after(&self, after: Position, limit: u32) -> Option<Vec<Line>> {
+        if after >= self.head() {
+            return Some(Vec::new());
+        }
+        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner);
+        let first = recent.front()?.position;
+        let skip = usize::try_from(after.next().0 - first.0).ok()?;
+        Some(recent.iter().skip(skip).take(limit as usize).cloned().collect())
+    }
+
+    /// Lines that have just been committed.
+    pub(crate) fn push(&self, lines: &[Line]) {
+        let Some(last) = lines.last() else { return };
+        {
+            let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+            recent.extend(lines.iter().cloned());
+            let excess = recent.len().saturating_sub(RECENT);
+            recent.drain(..excess);
+        }
+        self.head.send_replace(last.position);
+    }
+
+    /// The head as it was found in the database, which may hold lines that memory never saw.
+    pub(crate) fn reset(&self, head: Position) {
+        self.recent.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.head.send_replace(head);
+    }
+
+    fn set_applied(&self, position: Position) {
+        self.applied.send_replace(position);
+    }
+
+    /// Waits until few enough lines wait for the read models.
+    pub(crate) async fn caught_up(&self) {
+        let mut applied = self.applied.subscribe();
+        if self.head().0 - applied.borrow_and_update().0 > BACKLOG {
+            self.wanted.notify_one();
+            // An error means that the projector has stopped, as it does at the end.
+            let _ = applied.wait_for(|applied| self.head().0 - applied.0 <= BACKLOG / 2).await;
+        }
+    }
+
+    /// Waits until the read models have come to `position`, however long it takes.
+    pub(crate) async fn wait_applied(&self, position: Position) {
+        let mut applied = self.applied.subscribe();
+        self.wanted.notify_one();
+        let _ = applied.wait_for(|applied| *applied >= position).await;
+    }
+
+    /// Waits until the read models have come to all that is committed now, for at most a second.
+    pub(crate) async fn settled(&self) {
+        let head = self.head();
+        if self.applied() < head {
+            let _ = tokio::time::timeout(PATIENCE, self.wait_applied(head)).await;
+        }
+    }
+}
