@@ -3,8 +3,6 @@
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use crate::ui::parts::Shape;
-
 /// The page for an address that leads nowhere; answered with status 404.
 #[component]
 pub fn NotFound() -> impl IntoView {
@@ -14,13 +12,12 @@ pub fn NotFound() -> impl IntoView {
     }
     view! {
         <Title text="No such page · Job Leases"/>
-        <div class="alone">
-            <main class="card gate">
-                <p class="brand"><Shape of="#lock"/>"Job Leases"</p>
-                <h1>"No such page"</h1>
-                <p>"Nothing is kept at this address. It may have been mistyped, or have come from another version."</p>
-                <p><a href="/">"Job Leases"</a></p>
-            </main>
-        </div>
+        <header class="head">
+            <h1>"No such page"</h1>
+            <p class="lede">
+                "Nothing is kept at this address. It may have been mistyped, or have come from another version."
+            </p>
+        </header>
+        <p><a href="/">"Go to Job Leases"</a></p>
     }
 }

@@ -9,7 +9,7 @@ pub mod rail;
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
 use leptos_router::SsrMode;
-use leptos_router::components::{Outlet, ParentRoute, Route, Router, Routes};
+use leptos_router::components::{FlatRoutes, Route, Router};
 use leptos_router::path;
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +35,11 @@ pub fn App() -> impl IntoView {
     view! {
         <ShapeSheet/>
         <Router>
-            <Routes fallback=NotFound>
-                <ParentRoute path=path!("") view=Frame ssr=SsrMode::Async>
+            <Frame>
+                <FlatRoutes fallback=NotFound>
                     <Route path=path!("/") view=LeasesPage ssr=SsrMode::Async/>
-                </ParentRoute>
-            </Routes>
+                </FlatRoutes>
+            </Frame>
         </Router>
     }
 }
@@ -65,7 +65,7 @@ async fn around() -> Result<Around, ApiError> {
 
 /// Rail, top bar and the page between them.
 #[component]
-fn Frame() -> impl IntoView {
+fn Frame(children: Children) -> impl IntoView {
     let live = Live::provide();
     provide_context(AroundResource(Resource::new_blocking(|| (), |()| around())));
     Effect::new(move || {
@@ -80,7 +80,7 @@ fn Frame() -> impl IntoView {
             <Rail/>
             <Bar/>
             <main id="main" tabindex="-1">
-                <Outlet/>
+                {children()}
             </main>
         </div>
     }

@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use crate::ui::App;
 
-    #[test]
-    fn every_place_is_a_route_and_every_route_a_place() {
+    #[tokio::test]
+    async fn every_place_is_a_route_and_every_route_a_place() {
         let (routes, _) = leptos_axum::generate_route_list_with_exclusions_and_ssg(App, None);
         let routes: BTreeSet<_> = routes.iter().map(|route| route.path().to_owned()).collect();
         let places: BTreeSet<_> = PLACES.iter().map(|place| place.path.to_owned()).collect();
