@@ -33,9 +33,8 @@ pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
 /// # Errors
 /// `malformed` if it is not percent-encoded UTF-8, `unknown_field`, `<field>_invalid` or `<field>_out_of_range`.
 pub fn from_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
-    let replaced = form_urlencoded::parse(query.as_bytes()).any(|(name, value)| {
-        name.contains(char::REPLACEMENT_CHARACTER) || value.contains(char::REPLACEMENT_CHARACTER)
-    });
+    let replaced = form_urlencoded::parse(query.as_bytes())
+        .any(|(name, value)| name.contains(char::REPLACEMENT_CHARACTER) || value.contains(char::REPLACEMENT_CHARACTER));
     if replaced && !query.to_ascii_uppercase().contains("%EF%BF%BD") {
         return Err(ApiError::new("malformed", "the query is not percent-encoded UTF-8"));
     }
@@ -124,7 +123,19 @@ mod tests {
 
     #[test]
     fn what_is_not_a_json_object_is_malformed() {
-        for body in ["", "{", "[1", "nonsense", "{\"lease_key\":\"a\",}", "{} {}", "[]", "null", "3", "\"x\"", "{\"a\":\"\u{0}\"}"] {
+        for body in [
+            "",
+            "{",
+            "[1",
+            "nonsense",
+            "{\"lease_key\":\"a\",}",
+            "{} {}",
+            "[]",
+            "null",
+            "3",
+            "\"x\"",
+            "{\"a\":\"\u{0}\"}",
+        ] {
             assert_eq!(refusal::<AcquireRequest>(body).0, "malformed", "{body}");
         }
         assert_eq!(from_json::<AcquireRequest>(b"{\"lease_key\":\"\xff\"}").unwrap_err().code, "malformed");
@@ -159,9 +170,15 @@ mod tests {
         assert_eq!(of_many("{\"lease_key\":\"k\"},{}"), pair("lease_key_invalid", "leases[1].lease_key"));
         assert_eq!(of_many("{\"lease_key\":\"k\",\"wait_ms\":1}"), pair("unknown_field", "leases[0].wait_ms"));
         let one = |operation: &str| refusal::<BatchRequest>(&format!("{{\"operations\":[{operation}]}}"));
-        assert_eq!(one("{\"release\":{\"lease_key\":\"k\"}}"), pair("lease_id_invalid", "operations[0].release.lease_id"));
+        assert_eq!(
+            one("{\"release\":{\"lease_key\":\"k\"}}"),
+            pair("lease_id_invalid", "operations[0].release.lease_id")
+        );
         assert_eq!(one("{\"steal\":{}}").0, "operations_invalid");
-        assert_eq!(one("{\"release\":{\"lease_key\":\"k\",\"lease_id\":\"ls_00000000001\"},\"renew\":1}").0, "operations_invalid");
+        assert_eq!(
+            one("{\"release\":{\"lease_key\":\"k\",\"lease_id\":\"ls_00000000001\"},\"renew\":1}").0,
+            "operations_invalid"
+        );
     }
 
     #[test]

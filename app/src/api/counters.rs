@@ -18,16 +18,14 @@ pub struct GetRequest {}
 /// The figures, of the keys that the caller may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Keys that were ever leased or quarantined.
+    /// Keys that were ever leased.
     pub keys: u64,
     /// Leases held now, those being broken among them.
     pub held: u64,
-    /// Keys on which an operator has stopped grants.
-    pub quarantined: u64,
-    /// Callers waiting for a key.
-    pub waiting: u64,
-    /// Leases ever granted.
-    pub grants: u64,
+    /// Callers waiting for a key; `null` for a caller that is limited to some keys.
+    pub waiting: Option<u64>,
+    /// Leases ever granted; `null` for a caller that is limited to some keys.
+    pub grants: Option<u64>,
     /// How often a duplicate was refused, since midnight UTC.
     pub collisions_today: u64,
     /// How often a duplicate was refused, ever.

@@ -43,7 +43,11 @@ pub struct AcquireRequest {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<Millis>,
     /// What it concerns, each `kind:id`.
-    #[serde(default, deserialize_with = "at_most::<_, _, { Subject::MAX_COUNT }>", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "at_most::<_, _, { Subject::MAX_COUNT }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub subjects: Vec<Subject>,
     /// What the owner wants kept with it.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -173,7 +177,11 @@ pub struct OneOfMany {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<Millis>,
     /// What it concerns, each `kind:id`.
-    #[serde(default, deserialize_with = "at_most::<_, _, { Subject::MAX_COUNT }>", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "at_most::<_, _, { Subject::MAX_COUNT }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub subjects: Vec<Subject>,
     /// What the owner wants kept with it.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]

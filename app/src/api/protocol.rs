@@ -203,8 +203,7 @@ mod server {
             self.request_id = request_id;
             let body = serde_json::to_vec(&self).unwrap_or_else(|_| br#"{"code":"internal","message":""}"#.to_vec());
             let mut response = ServerResponse::new(Body::from(body));
-            *response.status_mut() =
-                StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            *response.status_mut() = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
             if let Some(seconds) = self.retry_after_seconds() {

@@ -80,8 +80,9 @@ pub struct Token {
 /// A token just made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewToken {
-    /// The secret, `jl_...`. It is not kept and cannot be shown again.
-    pub token: String,
+    /// The secret, `jl_...`. It is not kept and cannot be shown again: a replayed request answers without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The rest.
     #[serde(flatten)]
     pub about: Token,

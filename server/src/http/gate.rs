@@ -1,0 +1,115 @@
+//! What every request passes: it gets an id, is counted and measured, shows who it is, and its response gets the headers
+//! that all have. One layer for all of it, since each layer costs a boxed future a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use app::api::ApiError;
+use app::api::exchange::Caller;
+use axum::body::HttpBody;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::Http;
+use super::authenticate::Credential;
+use super::metrics::Watch;
+use super::request::{Passed, REQUEST_ID};
+use super::{headers, origin};
+
+/// The longest a request may take until its answer begins: the longest wait in a queue, and some.
+const MOST_TIME: Duration = Duration::from_secs(90);
+/// Bodies beyond this many bytes count as large: only so many are held in memory at once.
+const LARGE: u64 = 64 * 1024;
+
+/// The layer.
+pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, next: Next) -> Response {
+    let id = http.ids.of(request.headers());
+    let watch = Watch::start();
+    let method = request.method().clone();
+    let route = http.metrics.route(request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str));
+    let path =
+        tracing::enabled!(target: "job_leases::access", tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
+    http.metrics.begin();
+    let places = Places::take(&http, &request);
+    let answered = match (places, identify(&http, &request)) {
+        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Ok(places), Ok((caller, secret))) => {
+            request.extensions_mut().insert(Passed { id: id.clone(), caller, secret });
+            let answered = timeout(MOST_TIME, next.run(request)).await;
+            drop(places);
+            answered.map_err(|_| ApiError::new("unavailable", "this took too long and was given up"))
+        }
+    };
+    let mut response = answered.unwrap_or_else(|error| error.into_response(Some(Box::from(&*id.0))));
+    let header = HeaderValue::from_str(&id.0).unwrap_or(HeaderValue::from_static("unknown"));
+    response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), header);
+    headers::secure(response.headers_mut(), http.https());
+    let status = response.status();
+    let seconds = watch.seconds();
+    http.metrics.end(route, status.as_u16(), seconds);
+    if status.is_server_error() {
+        tracing::warn!(request_id = &*id.0, %method, route, status = status.as_u16(), seconds, "a request failed");
+    } else if let Some(path) = path {
+        tracing::debug!(
+            target: "job_leases::access",
+            request_id = &*id.0, %method, path, status = status.as_u16(), seconds, "answered"
+        );
+    }
+    response
+}
+
+/// Who asks, and with which secret. A session that has ended is no error: pages then lead to signing in.
+#[expect(clippy::type_complexity, reason = "two optional things that belong together, named where they are used")]
+fn identify(http: &Http, request: &Request) -> Result<(Option<Arc<Caller>>, Option<Arc<str>>), ApiError> {
+    let Some(credential) = Credential::of(request.headers())? else { return Ok((None, None)) };
+    let secret = credential.secret();
+    let Some(caller) = http.caller(secret) else {
+        return match credential {
+            Credential::Bearer(_) => {
+                Err(ApiError::new("unauthenticated", "this token is not known, or no longer good"))
+            }
+            Credential::Cookie(_) => Ok((None, None)),
+        };
+    };
+    if matches!(credential, Credential::Cookie(_)) && is_change(request) && !is_own(http, request.headers()) {
+        return Err(ApiError::new(
+            "origin_refused",
+            "a signed-in browser changes things from this server's pages only",
+        ));
+    }
+    Ok((Some(caller), Some(Arc::from(secret))))
+}
+
+fn is_change(request: &Request) -> bool {
+    !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Whether the request comes from a page of this server.
+pub(super) fn is_own(http: &Http, headers: &HeaderMap) -> bool {
+    origin::is_own(headers, http.public_origin.as_deref())
+}
+
+/// The room a request takes up until its answer begins.
+struct Places {
+    _request: OwnedSemaphorePermit,
+    _large_body: Option<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    fn take(http: &Http, request: &Request) -> Result<Self, ApiError> {
+        let full = || ApiError::new("overloaded", "too many requests are under way").retry_after_ms(1_000);
+        let is_large = request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGE);
+        Ok(Self {
+            _request: Arc::clone(&http.limits.requests).try_acquire_owned().map_err(|_| full())?,
+            _large_body: if is_large {
+                Some(Arc::clone(&http.limits.large_bodies).try_acquire_owned().map_err(|_| full())?)
+            } else {
+                None
+            },
+        })
+    }
+}
