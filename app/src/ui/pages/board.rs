@@ -1,6 +1,5 @@
 //! The rows of the leases table as signals, one a row: a change redraws its row and no other.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -168,15 +167,18 @@ impl Board {
     }
 }
 
-/// The entries with those of `moved` where their rows belong now: newest grant first, one page of them. The sort is
-/// stable, so that grants of the same instant stay as the server had them.
-fn arrange(entries: Vec<Entry>, mut moved: Vec<Entry>) -> Vec<Entry> {
-    let stay: Vec<Entry> =
-        entries.into_iter().filter(|entry| moved.iter().all(|other| other.lease_key != entry.lease_key)).collect();
-    moved.extend(stay);
-    moved.sort_by_cached_key(|entry| Reverse(entry.row.read_untracked().acquired_at));
-    moved.truncate(PAGE);
-    moved
+/// The entries with those of `moved` where their rows belong now: newest grant first, one page of them.
+fn arrange(mut entries: Vec<Entry>, moved: Vec<Entry>) -> Vec<Entry> {
+    entries.retain(|entry| moved.iter().all(|other| other.lease_key != entry.lease_key));
+    for entry in moved {
+        let acquired_at = entry.row.read_untracked().acquired_at;
+        let at = entries.partition_point(|other| other.row.read_untracked().acquired_at > acquired_at);
+        if at < PAGE {
+            entries.truncate(PAGE - 1);
+            entries.insert(at, entry);
+        }
+    }
+    entries
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Term {
         let whole = self.until.since(self.from).as_micros().max(1);
         let rest = self.until.since(now).as_micros().min(whole);
         // At least one unit: a lease that is held never looks empty.
-        (i128::from(rest) * i128::from(FULL) / i128::from(whole)).max(1).try_into().unwrap_or(FULL)
+        (rest.saturating_mul(FULL) / whole).max(1)
     }
 
     /// Whether little is left at `now`: less than a fifth.
