@@ -66,6 +66,11 @@ impl Guard {
         self.child.stdin.as_mut().map_or(Ok(()), |pipe| pipe.write_all(&order))
     }
 
+    /// Whether the time has come at which it was told to kill.
+    pub(super) fn has_struck(&self) -> bool {
+        self.last.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// Ends it: there is nothing to guard any more.
     pub(super) fn end(mut self) {
         // If it is gone already, so be it.

@@ -19,6 +19,8 @@ use super::terminal::Terminal;
 const LOOK: Duration = Duration::from_millis(20);
 /// What was killed may have been about to fork.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
+/// The status of a command that was killed.
+const KILLED: u8 = 128 + 9;
 /// How long processes that the command leaves behind may take to end by themselves.
 const AFTERGLOW: Duration = Duration::from_secs(1);
 
@@ -77,7 +79,15 @@ impl Watch {
         let status = loop {
             let mut resume = false;
             match self.group.poll() {
-                Some(Change::Ended(status)) => ended = Some((status, Instant::now())),
+                Some(Change::Ended(status)) => {
+                    ended = Some((status, Instant::now()));
+                    if stop.is_none() && status == KILLED && self.guard.has_struck() {
+                        // While this process was stopped or asleep.
+                        let reason = "its lease was over".to_owned();
+                        say(format_args!("the command was killed: {reason}"));
+                        stop = Some(Stop { kill_at: None, reason: Some(reason) });
+                    }
+                }
                 Some(Change::Stopped(_)) if !begun => {
                     begun = true;
                     self.terminal.lend_at_start(self.group.id());
