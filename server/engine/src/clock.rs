@@ -94,7 +94,7 @@ impl Clock {
             let elapsed = elapsed_nanos / 1_000 - mark.elapsed_micros;
             if boot_id.is_some() && boot_id == mark.boot_id && elapsed >= 0 {
                 // The dead process may have been slewing forward: go on after all that it can have said.
-                let said = elapsed.min(AHEAD.as_micros()) * SLEW_PER_MILLION / 1_000_000 + 1;
+                let said = elapsed.min(AHEAD.as_micros()) * SLEW_PER_MILLION / 1_000_000 + i64::from(elapsed > 0);
                 mark.lived_at + Span::from_micros(elapsed + said)
             } else {
                 wall.max(mark.ceiling)

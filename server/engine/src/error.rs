@@ -86,6 +86,9 @@ pub enum StoreError {
     /// The database refused a statement.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// It was closed.
+    #[error("the database is closed")]
+    Closed,
     /// A stored value is not what this program wrote.
     #[error("the database holds something unexpected: {0}")]
     Corrupt(String),

@@ -44,6 +44,9 @@ pub enum ReadError {
 pub(crate) trait Lines: Send + Sync {
     /// At most `limit` lines after `after`, in order; and the position up to which retention has taken lines away.
     fn read(&self, after: Position, limit: u32) -> BoxFuture<'_, Result<(Vec<Line>, Position), StoreError>>;
+
+    /// Lets go of the database.
+    fn close(&self) -> BoxFuture<'_, ()>;
 }
 
 /// The timeline, as its readers see it.
@@ -135,6 +138,11 @@ impl Timeline {
     pub(crate) fn reset(&self, head: Position) {
         self.recent.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.head.send_replace(head);
+    }
+
+    /// Lets go of the database: only what is in memory can be read from now on.
+    pub(crate) async fn close(&self) {
+        self.lines.close().await;
     }
 
     fn set_applied(&self, position: Position) {

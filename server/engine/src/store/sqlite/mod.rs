@@ -21,6 +21,7 @@ use domain::Span;
 use domain::lease::Outage;
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +44,8 @@ const MARK_EVERY: Span = Span::millis(500);
 pub struct SqliteStore {
     path: PathBuf,
     /// The one connection that writes the truth.
-    truth: tokio::sync::Mutex<SqliteConnection>,
+    /// None once closed.
+    truth: tokio::sync::Mutex<Option<SqliteConnection>>,
     views: SqlitePool,
     memory: Mutex<Memory>,
     clock: Arc<Clock>,
@@ -55,8 +57,8 @@ pub struct SqliteStore {
     unchecked: std::sync::atomic::AtomicU64,
     stop: CancellationToken,
     follower: Mutex<Option<JoinHandle<()>>>,
-    /// Held as long as the store is.
-    _lock: File,
+    /// Held until the files are closed.
+    lock: Mutex<Option<File>>,
 }
 
 impl SqliteStore {
@@ -91,7 +93,7 @@ impl SqliteStore {
         let memory = Memory::new(memory::CAPACITY, head.position, head.hash, token, head.mark.lived_at);
         let store = Arc::new(Self {
             path: path.to_owned(),
-            truth: tokio::sync::Mutex::new(truth),
+            truth: tokio::sync::Mutex::new(Some(truth)),
             views: open::readers(&open::views_path(path), 4),
             memory: Mutex::new(memory),
             clock,
@@ -102,7 +104,7 @@ impl SqliteStore {
             unchecked: std::sync::atomic::AtomicU64::new(0),
             stop: CancellationToken::new(),
             follower: Mutex::new(None),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         });
         let applied = {
             let store = Arc::downgrade(&store);
@@ -146,11 +148,18 @@ impl SqliteStore {
             // It ends by itself; that it was aborted or panicked is no reason not to close.
             let _ = follower.await;
         }
-        let mut truth = self.truth.lock().await;
-        if let Err(error) = sqlx::query(tx::CHECKPOINT).execute(&mut *truth).await {
-            tracing::warn!(%error, path = %self.path.display(), "the last checkpoint failed; the next start makes up for it");
-        }
         self.views.close().await;
+        self.timeline.close().await;
+        if let Some(truth) = self.truth.lock().await.take()
+            && let Err(error) = truth.close().await
+        {
+            tracing::warn!(%error, path = %self.path.display(), "the database did not close well; the next start makes up for it");
+        }
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    async fn truth(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
+        MutexGuard::try_map(self.truth.lock().await, Option::as_mut).map_err(|_| StoreError::Closed)
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -164,7 +173,7 @@ impl SqliteStore {
             // It must be recorded first, by the writer.
             return Ok(());
         }
-        let mut truth = self.truth.lock().await;
+        let mut truth = self.truth().await?;
         tx::write_mark(&mut truth, &mark).await?;
         self.memory().lived_at = mark.lived_at;
         Ok(())
@@ -191,7 +200,7 @@ impl Store for SqliteStore {
     }
 
     async fn reload(&self) -> Result<(), StoreError> {
-        let mut truth = self.truth.lock().await;
+        let mut truth = self.truth().await?;
         // Whether a transaction is still open is not known; an error here means that none is.
         let _ = sqlx::query(tx::ROLLBACK).execute(&mut *truth).await;
         truth.ping().await?;

@@ -288,4 +288,8 @@ impl Lines for StoredLines {
             Ok((lines, Position(base)))
         })
     }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.close())
+    }
 }

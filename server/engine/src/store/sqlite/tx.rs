@@ -256,7 +256,7 @@ impl Tx for SqliteTx<'_> {
     async fn recall(&mut self, wanted: &[IdempotencyId]) -> Result<Vec<Remembered>, StoreError> {
         let pairs: Vec<[&str; 2]> = wanted.iter().map(|id| [&*id.caller, &*id.key]).collect();
         let pairs = serde_json::to_string(&pairs).map_err(StoreError::corrupt)?;
-        let mut truth = self.store.truth.lock().await;
+        let mut truth = self.store.truth().await?;
         let rows: Vec<(String, String, Vec<u8>, String, i64)> =
             sqlx::query_as(RECALL).bind(pairs).fetch_all(&mut *truth).await?;
         rows.into_iter()
@@ -280,7 +280,7 @@ impl Tx for SqliteTx<'_> {
             return Ok(lines);
         }
         let store = self.store;
-        let mut truth = store.truth.lock().await;
+        let mut truth = store.truth().await.map_err(CommitError::RolledBack)?;
         let mark_is_due = self.mark.lived_at.since(store.memory().lived_at) >= MARK_EVERY;
         if let Err(error) = sqlx::query(BEGIN).execute(&mut *truth).await {
             return Err(CommitError::RolledBack(error.into()));

@@ -1,0 +1,11 @@
+//! What every store must do, as seen through the engine's door. Each promise is one test; each store runs them all.
+
+mod access;
+mod durability;
+mod fixture;
+mod idempotency;
+mod leases;
+mod lists;
+mod outage;
+mod timeline;
+mod waiting;
