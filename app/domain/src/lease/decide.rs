@@ -51,10 +51,11 @@ pub struct Decision {
 /// Settles the key, then decides `command` on it.
 pub fn decide(room: &mut Room, command: &Command, context: &mut Context<'_>) -> Decision {
     let mut settled = Settled::default();
-    let due = lease_that_is_due(room, command, context.now);
+    let over = lease_that_is_over(room, command, context.now);
     settle(room, context, &mut settled);
-    if let Some(mut lease) = due.filter(|due| room.key.lease.as_ref().is_some_and(|lease| lease.token != due.token)) {
-        // Settling ended the very lease the command names and gave the key to a waiter.
+    let last = room.key.lease.as_ref().map(|lease| lease.token);
+    if let Some(mut lease) = over.filter(|over| Some(over.token) != last) {
+        // Settling gave the key to a waiter, and so replaced the very lease the command names.
         let token = Some(lease.token);
         settled.events.iter().filter(|event| event.change.token() == token).for_each(|event| lease.apply(event));
         context.former = Some(Cow::Owned(lease));
@@ -80,10 +81,10 @@ pub fn decide(room: &mut Room, command: &Command, context: &mut Context<'_>) -> 
     Decision { settled, answer }
 }
 
-/// The lease the command names, if settling the key is about to end it.
-fn lease_that_is_due(room: &Room, command: &Command, now: Timestamp) -> Option<Lease> {
+/// The lease the command names, if it is over, so that settling the key may put another in its place.
+fn lease_that_is_over(room: &Room, command: &Command, now: Timestamp) -> Option<Lease> {
     let id = command.lease_id()?;
-    room.key.lease.as_ref().filter(|lease| lease.id() == id && lease.ended.is_none() && !lease.is_alive(now)).cloned()
+    room.key.lease.as_ref().filter(|lease| lease.id() == id && !lease.is_alive(now)).cloned()
 }
 
 impl From<Result<Reply, Refusal>> for Answer {
