@@ -39,9 +39,9 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
 }
 
 fn build(workspace: &Workspace) -> Result<Command> {
-    site::build(workspace, Profile::Debug)?;
+    let site = site::build(workspace)?;
     let mut command = Command::new(workspace.build_server(Profile::Debug)?);
-    command.arg("serve");
+    command.arg("serve").env("JOB_LEASES_SITE", site);
     Ok(command)
 }
 

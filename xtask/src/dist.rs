@@ -20,7 +20,7 @@ use crate::{
 const DOCUMENTS: [&str; 5] = ["CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let site = site::build(workspace, Profile::Release)?;
+    let site = site::build(workspace)?;
     let program = workspace.build_server(Profile::Release)?;
     let name = format!("job-leases-{}-{}-{}", env!("CARGO_PKG_VERSION"), env::consts::ARCH, env::consts::OS);
 

@@ -18,7 +18,7 @@ const HELP: &str = "\
 usage: cargo xtask COMMAND
 
   serve [-- ARGS]   build the server and its site, optimised, then run `job-leases serve ARGS`
-  dev [-- ARGS]     the same unoptimised, built again and restarted whenever a source file changes
+  dev [-- ARGS]     the same with an unoptimised server, built again and restarted whenever a source file changes
   test [STEP ...]   check everything, as continuous integration does, or only the steps named
   dist              an archive with all that another machine needs to run the server";
 
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
 /// status are its own.
 fn serve(workspace: &Workspace, args: &[String]) -> Result<()> {
     let server = thread::scope(|scope| {
-        let site = scope.spawn(|| site::build(workspace, Profile::Release));
+        let site = scope.spawn(|| site::build(workspace));
         let server = workspace.build_server(Profile::Release)?;
         site.join().expect("the site's thread returns its errors")?;
         anyhow::Ok(server)

@@ -24,24 +24,25 @@ use crate::workspace::{Profile, Workspace, run};
 const NAME: &str = "job-leases";
 
 /// Builds the site and returns its folder. What did not change since the last time is not made again.
-pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
-    let wasm = fs::read(build_wasm(workspace, profile)?)?;
+///
+/// There is one kind only, optimised: for the browser, unoptimised WASM takes longer to link, bind and load than this to compile.
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
+    let wasm = fs::read(build_wasm(workspace)?)?;
     let css = style(&workspace.root.join("style/main.css"))?;
     let assets = read_tree(&workspace.root.join("public"))?;
 
-    let site = workspace.out(profile).join("site");
+    let out = workspace.out(Profile::Release);
+    let site = out.join("site");
     let recipe = fs::metadata(std::env::current_exe()?)?.modified()?;
     let inputs = hash(format!("{recipe:?} {} {} {:?}", hash(&wasm), hash(&css), assets).as_bytes());
-    let stamp = workspace.out(profile).join("site.inputs");
+    let stamp = out.join("site.inputs");
     if site.is_dir() && fs::read_to_string(&stamp).is_ok_and(|last| last == inputs) {
         return Ok(site);
     }
 
     let mut files = assets;
-    let hashes = bind(&wasm, css, profile, &mut files)?;
-    if profile == Profile::Release {
-        compress(&mut files)?;
-    }
+    let hashes = bind(&wasm, css, &mut files)?;
+    compress(&mut files)?;
     files.insert("hash.txt".into(), hashes.into_bytes());
     replace_folder(&site, &files)?;
     fs::write(stamp, inputs)?;
@@ -66,16 +67,12 @@ pub(crate) fn compressed_size(site: &Path, extension: &str) -> Result<Option<u64
 }
 
 /// Compiles the frontend, in a build folder of its own so that the server can be built at the same time.
-fn build_wasm(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
-    let (profile, folder) = match profile {
-        Profile::Debug => ("dev", "debug"),
-        Profile::Release => ("wasm-release", "wasm-release"),
-    };
+fn build_wasm(workspace: &Workspace) -> Result<PathBuf> {
     let target = workspace.target.join("site");
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--package", "frontend", "--target", "wasm32-unknown-unknown", "--profile", profile]);
+    cargo.args(["build", "--package", "frontend", "--target", "wasm32-unknown-unknown", "--profile", "wasm-release"]);
     run(cargo.arg("--target-dir").arg(&target))?;
-    Ok(target.join("wasm32-unknown-unknown").join(folder).join("frontend.wasm"))
+    Ok(target.join("wasm32-unknown-unknown").join("wasm-release/frontend.wasm"))
 }
 
 /// One style sheet of `main` and all that it imports, minified.
@@ -89,13 +86,13 @@ fn style(main: &Path) -> Result<String> {
 }
 
 /// Adds the browser's files to `files`, and returns the lines by which Leptos finds their names (`hash.txt`).
-fn bind(wasm: &[u8], css: String, profile: Profile, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<String> {
+fn bind(wasm: &[u8], css: String, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<String> {
     let mut bound = Bindgen::new()
         .input_bytes(NAME, wasm.to_vec())
         .web(true)?
         .typescript(false)
         .omit_default_module_path(true)
-        .remove_name_section(profile == Profile::Release)
+        .remove_name_section(true)
         .remove_producers_section(true)
         .generate_output()?;
 

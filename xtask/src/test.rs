@@ -2,8 +2,10 @@
 //! that one run shows all there is to mend. Test runners' own output passes through unchanged; the last line adds them up.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     process::{Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -45,7 +47,7 @@ const STEPS: [(&str, Step); 9] = [
     ("server", |workspace, tally| {
         count(workspace.cargo().args(["test", "--locked", "--no-fail-fast"]).args(SERVER), tally)
     }),
-    ("site", |workspace, _| site::build(workspace, Profile::Release).map(drop)),
+    ("site", |workspace, _| site::build(workspace).map(drop)),
     ("budgets", budgets),
     ("end2end", end2end),
 ];
@@ -143,12 +145,21 @@ fn end2end(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
 /// Runs a test runner, passing its output on and adding up what it reports.
 fn count(command: &mut Command, tally: &mut Tally) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {}", line(command)))?;
-    let mut out = std::io::stdout();
-    for text in BufReader::new(child.stdout.take().context("standard output is piped")?).split(b'\n') {
-        let text = text?;
-        tally.add(&String::from_utf8_lossy(&text));
-        out.write_all(&text)?;
-        out.write_all(b"\n")?;
+    let output = BufReader::new(child.stdout.take().context("standard output is piped")?);
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || output.split(b'\n').map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let mut out = io::stdout();
+    // To the end of the output, or of the runner: a process that a test left behind may hold the pipe open.
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(text) => {
+                tally.add(&String::from_utf8_lossy(&text));
+                out.write_all(&text)?;
+                out.write_all(b"\n")?;
+            }
+            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => {}
+            Err(_) => break,
+        }
     }
     let status = child.wait()?;
     ensure!(status.success(), "{} failed: {status}", line(command));
