@@ -123,26 +123,24 @@ fn Records(
                 <p class="sub">"The latest lease of each key. Times are UTC."</p>
             </header>
             <Show when=move || !board.is_empty() fallback=move || view! { <Nothing first_page/> }>
-                <div class="scroll" role="region" aria-labelledby="records" tabindex="0">
-                    <table role="table">
-                        <thead role="rowgroup">
-                            <tr role="row">
-                                <th role="columnheader" scope="col" class="key">"lease_key"</th>
-                                <th role="columnheader" scope="col" class="job wider">"job_key"</th>
-                                <th role="columnheader" scope="col" class="owner">"owner"</th>
-                                <th role="columnheader" scope="col" class="state">"status"</th>
-                                <th role="columnheader" scope="col" class="number wide">"token"</th>
-                                <th role="columnheader" scope="col" class="term">"expires_at"</th>
-                                <th role="columnheader" scope="col" class="changed wider">"updated_at"</th>
-                            </tr>
-                        </thead>
-                        <tbody role="rowgroup">
-                            <For each=move || board.entries().get() key=|entry| entry.lease_key.clone() let:entry>
-                                <LeaseRow entry read_at/>
-                            </For>
-                        </tbody>
-                    </table>
-                </div>
+                <table role="table" aria-labelledby="records">
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col" class="key">"lease_key"</th>
+                            <th role="columnheader" scope="col" class="job wider">"job_key"</th>
+                            <th role="columnheader" scope="col" class="owner">"owner"</th>
+                            <th role="columnheader" scope="col" class="state">"status"</th>
+                            <th role="columnheader" scope="col" class="number wide">"token"</th>
+                            <th role="columnheader" scope="col" class="term">"expires_at"</th>
+                            <th role="columnheader" scope="col" class="changed wider">"updated_at"</th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">
+                        <For each=move || board.entries().get() key=|entry| entry.lease_key.clone() let:entry>
+                            <LeaseRow entry read_at/>
+                        </For>
+                    </tbody>
+                </table>
             </Show>
             <footer class:is-empty=move || board.is_empty() && first_page>
                 <p>{foot}</p>

@@ -45,7 +45,7 @@ fn Page(options: LeptosOptions, sign_in: SignIn) -> impl IntoView {
                     {problem.map(|problem| view! { <p class="problem" id="problem" role="alert">{problem}</p> })}
                     <form method="post" action="/sign-in">
                         {next.map(|next| view! { <input type="hidden" name="next" value=next/> })}
-                        {match link {
+                        {match link.clone() {
                             Some(link) => view! {
                                 <input type="hidden" name="link" value=link/>
                                 <p>"This link signs in one browser, once."</p>
@@ -55,16 +55,25 @@ fn Page(options: LeptosOptions, sign_in: SignIn) -> impl IntoView {
                         }}
                         <button type="submit" class="button is-main">"Sign in"</button>
                     </form>
+                    {link.is_none().then(|| view! {
+                        <p class="hint" id="hint">
+                            "At its first start the server prints a sign-in link that works once. Unless it was given a
+                            token then, it also saves one for administrators beside its database, in the file whose name
+                            ends in "<code>"-token"</code>"."
+                        </p>
+                    })}
                 </main>
             </body>
         </html>
     }
 }
 
-/// Where the token goes, and where to find one.
+/// Where the token goes.
 #[component]
 fn TokenField(invalid: bool) -> impl IntoView {
     view! {
+        // For password managers, which keep a password by its user's name.
+        <input type="text" name="username" value="Job Leases" autocomplete="username" hidden readonly/>
         <label class="field">
             <span>"API token"</span>
             <input
@@ -79,10 +88,6 @@ fn TokenField(invalid: bool) -> impl IntoView {
                 aria-describedby=if invalid { "problem hint" } else { "hint" }
             />
         </label>
-        <p class="hint" id="hint">
-            "At its first start the server prints a sign-in link that works once. Unless it was given a token then, it also
-            saves one for administrators beside its database, in the file whose name ends in "<code>"-token"</code>"."
-        </p>
     }
 }
 

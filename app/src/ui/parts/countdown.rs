@@ -69,7 +69,7 @@ pub fn Countdown(
         <time
             class="countdown"
             class:is-low=move || low.get() && !over.get()
-            class:is-over=move || term.get().ended
+            class:is-over=move || term.get().ended || (over.get() && now.get().is_some())
             datetime=move || term.get().until.to_string()
             title=move || in_full(term.get().until)
         >

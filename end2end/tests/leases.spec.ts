@@ -1,0 +1,115 @@
+// The way from a rule to the browser: a lease that is taken, renewed and left to expire, as a person sees it.
+
+import AxeBuilder from '@axe-core/playwright';
+import type { Page } from '@playwright/test';
+
+import { expect, test, type Server } from './server';
+
+async function signIn(page: Page, server: Server): Promise<void> {
+  await page.goto(server.url);
+  await expect(page).toHaveURL(/\/sign-in/);
+  await page.getByLabel('API token').fill(server.token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'Job Leases' })).toBeVisible();
+  await expect(page.getByRole('status')).toHaveText('Live');
+}
+
+/** Seconds left, as the row of a key shows them; NaN if it shows none. */
+async function secondsLeft(page: Page, key: string): Promise<number> {
+  const text = await page.getByRole('row', { name: key }).innerText();
+  return Number(/(\d+) s left/.exec(text)?.[1] ?? Number.NaN);
+}
+
+async function expectAccessible(page: Page): Promise<void> {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(' ')}`)).toEqual([]);
+  }
+}
+
+test('a lease appears, counts down, is renewed and expires', async ({ page, server, complaints }) => {
+  await page.goto(server.url);
+  await expectAccessible(page);
+  await signIn(page, server);
+  await expect(page.getByText('No lease has been taken yet')).toBeVisible();
+  await expectAccessible(page);
+
+  const key = 'nightly/report';
+  const lease = await server.call('leases/acquire', { lease_key: key, owner: 'worker-1', ttl_ms: 6_000 });
+  expect(lease.status).toBe(200);
+  const row = page.getByRole('row', { name: key });
+  await expect(row).toContainText('worker-1');
+  await expect(row).toContainText('held');
+  await expect(row).toContainText(String(lease.body.fencing_token));
+  await expectAccessible(page);
+
+  const before = await secondsLeft(page, key);
+  await expect.poll(() => secondsLeft(page, key)).toBeLessThan(before);
+
+  const refused = await server.call('leases/acquire', { lease_key: key, owner: 'worker-2', ttl_ms: 6_000 });
+  expect(refused.status).toBe(409);
+  await expect(page.locator('.counter', { hasText: 'Collisions prevented' })).toContainText('today, 1 in all', {
+    timeout: 15_000,
+  });
+
+  const { lease_id } = lease.body;
+  const again = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 60_000 });
+  expect(again.status).toBe(200);
+  await expect.poll(() => secondsLeft(page, key)).toBeGreaterThan(30);
+
+  const shortened = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 3_000, shorten: true });
+  expect(shortened.status).toBe(200);
+  await expect(row).toContainText('expired');
+  await expect(row).toContainText('s ago');
+  await expectAccessible(page);
+
+  expect(complaints).toEqual([]);
+});
+
+test('the page can be read without scripts', async ({ browser, server }) => {
+  await server.call('leases/acquire', { lease_key: 'nightly/report', owner: 'worker-1', ttl_ms: 60_000 });
+  const page = await browser.newPage({ javaScriptEnabled: false });
+  await page.goto(server.url);
+  await page.getByLabel('API token').fill(server.token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await expect(page.getByRole('row', { name: 'nightly/report' })).toContainText('held');
+  await expect(page.getByRole('status')).toHaveText('As of');
+  await page.close();
+});
+
+test('the keyboard alone is enough, and signing out ends the session', async ({ page, server, complaints }) => {
+  await page.goto(server.url);
+  await expect(page.getByLabel('API token')).toBeFocused();
+  await page.keyboard.type(server.token);
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('status')).toHaveText('Live');
+
+  await page.keyboard.press('Tab');
+  await expect(page.getByRole('link', { name: 'Skip to content' })).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('main')).toBeFocused();
+
+  const account = page.getByRole('button', { name: 'Account and appearance' });
+  await account.focus();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('combobox', { name: 'Appearance' })).toBeVisible();
+  await expectAccessible(page);
+  await page.keyboard.press('Escape');
+  await expect(account).toBeFocused();
+
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Tab');
+  await expect(page.getByRole('combobox', { name: 'Appearance' })).toBeFocused();
+  await page.keyboard.press('d');
+  await expect(page.locator('html')).toHaveAttribute('data-appearance', 'dark');
+  await page.reload();
+  await expect(page.locator('html')).toHaveAttribute('data-appearance', 'dark');
+  expect(complaints).toEqual([]);
+
+  await account.click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await expect(page).toHaveURL(/\/sign-in/);
+  await page.goto(server.url);
+  await expect(page).toHaveURL(/\/sign-in/);
+});
