@@ -11,7 +11,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use leptos::nonce::use_nonce;
 use leptos::prelude::{LeptosOptions, provide_context, use_context};
-use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list, render_app_to_stream_with_context};
+use leptos_axum::{
+    LeptosRoutes, ResponseOptions, generate_route_list_with_exclusions, render_app_async_stream_with_context,
+};
 
 use super::request::Passed;
 use super::{Http, headers, problem};
@@ -26,7 +28,7 @@ pub(super) fn routes(http: &Arc<Http>, options: LeptosOptions) -> Router {
         let options = options.clone();
         move || shell(options.clone())
     };
-    let missing = render_app_to_stream_with_context(context.clone(), document.clone());
+    let missing = render_app_async_stream_with_context(context.clone(), document.clone());
     let fallback = move |State(_): State<LeptosOptions>, request: Request| {
         let missing = missing.clone();
         async move {
@@ -36,8 +38,11 @@ pub(super) fn routes(http: &Arc<Http>, options: LeptosOptions) -> Router {
             if is_page { signed_in(request, missing).await } else { problem::not_found(request).await }
         }
     };
+    // Leptos would route the server functions as well; the table of operations does that.
+    let functions = server_fn::axum::server_fn_paths().map(|(path, _)| path.to_owned()).collect();
+    let pages = generate_route_list_with_exclusions(App, Some(functions));
     Router::new()
-        .leptos_routes_with_context(&options, generate_route_list(App), context, document)
+        .leptos_routes_with_context(&options, pages, context, document)
         .layer(from_fn(|request, next: Next| signed_in(request, move |request| next.run(request))))
         .fallback(fallback)
         .method_not_allowed_fallback(problem::method_not_allowed)
