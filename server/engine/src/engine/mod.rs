@@ -4,6 +4,7 @@ mod access;
 mod delivery;
 pub(crate) mod idempotency;
 mod refusals;
+mod retention;
 mod staging;
 mod waiting;
 mod work;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use access::{NewToken, SignedIn};
 pub use delivery::Delivery;
+pub use retention::Retention;
 pub use work::{Call, Done, Scope};
 
 use self::refusals::Refusals;
@@ -52,6 +54,8 @@ pub struct Options {
     pub database: Database,
     /// Limits and defaults of leases.
     pub rules: Rules,
+    /// How long what is over is kept.
+    pub retention: Retention,
     /// Where time is read from.
     pub time: Arc<dyn TimeSource>,
 }
@@ -60,7 +64,12 @@ impl Options {
     /// On a SQLite file, with the default rules and the system's clock.
     #[must_use]
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
-        Self { database: Database::Sqlite(path.into()), rules: Rules::default(), time: Arc::new(SystemTime::default()) }
+        Self {
+            database: Database::Sqlite(path.into()),
+            rules: Rules::default(),
+            retention: Retention::default(),
+            time: Arc::new(SystemTime::default()),
+        }
     }
 }
 
@@ -79,6 +88,7 @@ struct Inner {
     directory: Arc<Directory>,
     metrics: Arc<Metrics>,
     rules: Rules,
+    retention: Retention,
     healthy: Arc<AtomicBool>,
     stop: CancellationToken,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -138,6 +148,7 @@ impl Engine {
             store,
             metrics,
             rules: options.rules,
+            retention: options.retention,
             healthy,
             stop,
             writer: Mutex::new(Some(writer)),

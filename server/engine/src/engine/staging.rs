@@ -135,6 +135,13 @@ impl<'a, T: Tx> Staging<'a, T> {
                 }
                 Err(fault) => Verdict::Fault(fault),
             },
+            Task::Retain(retain) => {
+                if let Some(up_to) = retain.lines {
+                    self.happen(&work.call, Happening::Retained { up_to });
+                }
+                self.batch.retention = Some(*retain);
+                Verdict::Done { outcome: Outcome::Reply(Reply::Nothing), replayed: false, granted: false }
+            }
             Task::Refusals(refused) => {
                 self.happen(&work.call, Happening::Collisions { refused: refused.clone() });
                 Verdict::Done { outcome: Outcome::Reply(Reply::Nothing), replayed: false, granted: false }

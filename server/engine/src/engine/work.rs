@@ -11,6 +11,7 @@ use super::delivery::Delivery;
 use super::idempotency::{Idempotency, IdempotencyId};
 use crate::access::{SecretHash, Session, Token};
 use crate::error::Fault;
+use crate::store::Retain;
 use crate::timeline::Refused;
 
 /// Who asks, in which request, and under which idempotency key.
@@ -82,6 +83,8 @@ pub(super) enum Task {
     Access(AccessTask),
     /// Refusals counted since the last time.
     Refusals(Vec<Refused>),
+    /// To take away what has been kept long enough.
+    Retain(Retain),
 }
 
 /// A change of tokens, sessions or links.

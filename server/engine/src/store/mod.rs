@@ -12,7 +12,7 @@ use domain::{LeaseKey, Timestamp};
 use crate::access::AccessChange;
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
-use crate::timeline::{Line, Record};
+use crate::timeline::{Line, Position, Record};
 
 pub mod sqlite;
 
@@ -54,13 +54,26 @@ pub struct Batch {
     pub remembered: Vec<Remembered>,
     /// Changes of tokens and sessions.
     pub access: Vec<AccessChange>,
+    /// What has been kept long enough.
+    pub retention: Option<Retain>,
+}
+
+/// What has been kept long enough: to be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// All lines up to this one, if any.
+    pub lines: Option<Position>,
+    /// Idempotency records older than this.
+    pub idempotency_before: Timestamp,
+    /// At most so many of those.
+    pub limit: u32,
 }
 
 impl Batch {
     /// Whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.remembered.is_empty() && self.access.is_empty()
+        self.records.is_empty() && self.remembered.is_empty() && self.access.is_empty() && self.retention.is_none()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
-pub(crate) use projector::{Projection, catch_up, follow};
+pub(crate) use projector::{Projection, Request, catch_up, follow};
 pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refused, chain};
 
 use crate::error::StoreError;
@@ -132,6 +132,12 @@ impl Timeline {
             recent.drain(..excess);
         }
         self.head.send_replace(last.position);
+    }
+
+    /// Lines that retention took away are not to be had from memory either.
+    pub(crate) fn retain(&self, up_to: Position) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        while recent.pop_front_if(|line| line.position <= up_to).is_some() {}
     }
 
     /// The head as it was found in the database, which may hold lines that memory never saw.

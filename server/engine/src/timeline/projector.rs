@@ -7,6 +7,10 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{Line, Position, ReadError, Timeline};
+use domain::Timestamp;
+use domain::lease::FencingToken;
+use tokio::sync::{mpsc, oneshot};
+
 use crate::error::StoreError;
 
 /// Lines in one transaction: many, since a key that changed often is written once.
@@ -25,6 +29,32 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) trait Projection: Send {
     /// Applies lines that follow those applied before, all or none.
     fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Makes all that was applied durable, so that the lines are not needed for it any more. False if it could not be
+    /// done just now.
+    fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// Forgets grants that are not the last of their key and ended before a time: looks at no more than `limit` grants
+    /// after `after`, and tells the last one it looked at, if there may be more.
+    fn forget(
+        &mut self,
+        ended_before: Timestamp,
+        after: Option<FencingToken>,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>>;
+}
+
+/// What else the one who writes the read models is asked for.
+pub(crate) enum Request {
+    /// To make them durable; up to where they are.
+    Durable(oneshot::Sender<Result<Option<Position>, StoreError>>),
+    /// To forget old grants, as [`Projection::forget`] does.
+    Forget {
+        ended_before: Timestamp,
+        after: Option<FencingToken>,
+        limit: u32,
+        reply: oneshot::Sender<Result<Option<FencingToken>, StoreError>>,
+    },
 }
 
 /// Applies all that is committed, before anybody is served.
@@ -38,14 +68,23 @@ pub(crate) async fn follow(
     timeline: Arc<Timeline>,
     mut projection: Box<dyn Projection>,
     applied: impl Fn(Position) + Send,
+    mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
     let mut head = timeline.subscribe();
     loop {
-        tokio::select! {
+        let request = tokio::select! {
             biased;
-            changed = head.wait_for(|head| *head > timeline.applied()) => if changed.is_err() { return },
+            request = requests.recv() => request,
+            changed = head.wait_for(|head| *head > timeline.applied()) => {
+                if changed.is_err() { return }
+                None
+            }
             () = stop.cancelled() => return,
+        };
+        if let Some(request) = request {
+            serve(&timeline, &mut *projection, request).await;
+            continue;
         }
         if timeline.head().0 - timeline.applied().0 < PLENTY {
             tokio::select! {
@@ -65,6 +104,20 @@ pub(crate) async fn follow(
                 }
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+}
+
+async fn serve(timeline: &Timeline, projection: &mut dyn Projection, request: Request) {
+    // Whoever asked may be gone by now; what was done stays done.
+    match request {
+        Request::Durable(reply) => {
+            let applied = timeline.applied();
+            let durable = projection.make_durable().await;
+            let _ = reply.send(durable.map(|is_durable| is_durable.then_some(applied)));
+        }
+        Request::Forget { ended_before, after, limit, reply } => {
+            let _ = reply.send(projection.forget(ended_before, after, limit).await);
         }
     }
 }

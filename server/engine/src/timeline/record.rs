@@ -64,6 +64,12 @@ pub enum Happening {
         /// How often, by key and owner.
         refused: Vec<Refused>,
     },
+    /// Lines that were kept long enough were taken away.
+    #[serde(rename = "timeline.retained")]
+    Retained {
+        /// The last of them.
+        up_to: Position,
+    },
     /// An API token was made.
     #[serde(rename = "token.created")]
     TokenCreated {

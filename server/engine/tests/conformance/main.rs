@@ -7,5 +7,6 @@ mod idempotency;
 mod leases;
 mod lists;
 mod outage;
+mod retention;
 mod timeline;
 mod waiting;

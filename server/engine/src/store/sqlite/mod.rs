@@ -17,11 +17,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::Span;
-use domain::lease::Outage;
+use domain::lease::{FencingToken, Outage};
+use domain::{Span, Timestamp};
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use tokio::sync::{MappedMutexGuard, MutexGuard};
+use tokio::sync::{MappedMutexGuard, MutexGuard, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ use crate::clock::{Clock, TimeSource};
 use crate::error::{OpenError, StoreError};
 use crate::metrics::Metrics;
 use crate::store::Store;
-use crate::timeline::{self, ReadError, Timeline};
+use crate::timeline::{self, Position, ReadError, Timeline};
 
 /// No mark of the clock for so long is an outage.
 const OUTAGE_AFTER: Span = Span::millis(2_000);
@@ -55,6 +55,7 @@ pub struct SqliteStore {
     outage_grace: Span,
     /// Bytes written since the last checkpoint, about.
     unchecked: std::sync::atomic::AtomicU64,
+    requests: mpsc::Sender<timeline::Request>,
     stop: CancellationToken,
     follower: Mutex<Option<JoinHandle<()>>>,
     /// Held until the files are closed.
@@ -91,6 +92,7 @@ impl SqliteStore {
         // unless more than a million were given out each second.
         let token = views.token.max(clock.now().as_micros().cast_unsigned());
         let memory = Memory::new(memory::CAPACITY, head.position, head.hash, token, head.mark.lived_at);
+        let (requests, requests_receiver) = mpsc::channel(4);
         let store = Arc::new(Self {
             path: path.to_owned(),
             truth: tokio::sync::Mutex::new(Some(truth)),
@@ -102,6 +104,7 @@ impl SqliteStore {
             metrics,
             outage_grace,
             unchecked: std::sync::atomic::AtomicU64::new(0),
+            requests,
             stop: CancellationToken::new(),
             follower: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
@@ -114,7 +117,8 @@ impl SqliteStore {
                 }
             }
         };
-        let follower = tokio::spawn(timeline::follow(timeline, projection, applied, store.stop.clone()));
+        let stop = store.stop.clone();
+        let follower = tokio::spawn(timeline::follow(timeline, projection, applied, requests_receiver, stop));
         *store.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
         Ok(store)
     }
@@ -158,6 +162,29 @@ impl SqliteStore {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
+    /// Makes the read models durable as far as they have come; how far, unless readers were in the way.
+    pub(crate) async fn make_views_durable(&self) -> Result<Option<Position>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(timeline::Request::Durable(reply)).await?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Forgets old grants, a piece at a time: see [`timeline::Projection::forget`].
+    pub(crate) async fn forget(
+        &self,
+        ended_before: Timestamp,
+        after: Option<FencingToken>,
+        limit: u32,
+    ) -> Result<Option<FencingToken>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(timeline::Request::Forget { ended_before, after, limit, reply }).await?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn ask(&self, request: timeline::Request) -> Result<(), StoreError> {
+        self.requests.send(request).await.map_err(|_| StoreError::Closed)
+    }
+
     async fn truth(&self) -> Result<MappedMutexGuard<'_, SqliteConnection>, StoreError> {
         MutexGuard::try_map(self.truth.lock().await, Option::as_mut).map_err(|_| StoreError::Closed)
     }
@@ -179,7 +206,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    fn outage_at(&self, now: domain::Timestamp) -> Option<Outage> {
+    fn outage_at(&self, now: Timestamp) -> Option<Outage> {
         let from = self.memory().lived_at;
         (now.since(from) > OUTAGE_AFTER).then_some(Outage { from, to: now, grace_us: self.outage_grace })
     }

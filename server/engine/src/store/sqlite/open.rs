@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Timestamp;
+use domain::lease::FencingToken;
 use futures::future::BoxFuture;
 use rand::RngExt as _;
 use sqlx::migrate::Migrator;
@@ -259,6 +260,19 @@ pub(super) struct ViewWriter(pub(super) SqliteConnection);
 impl Projection for ViewWriter {
     fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(project::apply(&mut self.0, lines))
+    }
+
+    fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(project::make_durable(&mut self.0))
+    }
+
+    fn forget(
+        &mut self,
+        ended_before: Timestamp,
+        after: Option<FencingToken>,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>> {
+        Box::pin(project::forget(&mut self.0, ended_before, after, limit))
     }
 }
 

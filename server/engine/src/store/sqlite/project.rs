@@ -74,6 +74,16 @@ const THROUGH_OUTAGE_GRANTS: &str = "-- project outage on grants\nUPDATE grants 
      AND acquired_at <= ?1";
 const THROUGH_OUTAGE_KEYS: &str = "-- project outage on keys\nUPDATE keys SET expires_at = \
      (SELECT g.expires_at FROM grants AS g WHERE g.token = keys.token) WHERE live = 1 AND expires_at > ?1";
+/// Moves all of the write-ahead log into the file and flushes it; tells whether readers were in the way.
+const CHECKPOINT: &str = "-- make read models durable\nPRAGMA wal_checkpoint(FULL)";
+/// The last of the grants to look at.
+const FORGET_SPAN: &str = "-- forget: span\nSELECT max(token), count(*) FROM \
+     (SELECT token FROM grants WHERE token > ?1 ORDER BY token LIMIT ?2)";
+const FORGET_SUBJECTS: &str = "-- forget: subjects\nDELETE FROM subjects WHERE (subject, token) IN (\
+     SELECT s.value, g.token FROM grants AS g, json_each(g.subjects) AS s WHERE g.token > ?1 AND g.token <= ?2 \
+     AND g.ended_at < ?3 AND NOT EXISTS (SELECT 1 FROM keys AS k WHERE k.token = g.token))";
+const FORGET_GRANTS: &str = "-- forget: grants\nDELETE FROM grants WHERE token > ?1 AND token <= ?2 AND ended_at < ?3 \
+     AND NOT EXISTS (SELECT 1 FROM keys AS k WHERE k.token = grants.token)";
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
@@ -91,7 +101,16 @@ pub(super) fn statements() -> Vec<&'static str> {
         &UPSERT_COLLISIONS,
         &UPSERT_COLLISION_DAYS,
     ];
-    let singles = [ADD_TO_COUNTER, SET_PROGRESS, THROUGH_OUTAGE_GRANTS, THROUGH_OUTAGE_KEYS];
+    let singles = [
+        ADD_TO_COUNTER,
+        SET_PROGRESS,
+        THROUGH_OUTAGE_GRANTS,
+        THROUGH_OUTAGE_KEYS,
+        CHECKPOINT,
+        FORGET_SPAN,
+        FORGET_SUBJECTS,
+        FORGET_GRANTS,
+    ];
     bulks.into_iter().flat_map(Bulk::all).chain(singles).collect()
 }
 
@@ -136,6 +155,35 @@ async fn apply_all(db: &mut SqliteConnection, lines: &[Line], last: &Line) -> Re
     changes.write(db).await?;
     sqlx::query(SET_PROGRESS).bind(last.position.0).bind(last.hash.as_slice()).execute(db).await?;
     Ok(())
+}
+
+/// Makes all that was applied durable; false if a reader was in the way.
+pub(super) async fn make_durable(db: &mut SqliteConnection) -> Result<bool, StoreError> {
+    let (busy, in_log, moved): (i64, i64, i64) = sqlx::query_as(CHECKPOINT).fetch_one(db).await?;
+    Ok(busy == 0 && in_log == moved)
+}
+
+/// Forgets grants that are not the last of their key and ended before a time, among the next `limit` after `after`; the
+/// last one looked at, if there may be more.
+pub(super) async fn forget(
+    db: &mut SqliteConnection,
+    ended_before: Timestamp,
+    after: Option<FencingToken>,
+    limit: u32,
+) -> Result<Option<FencingToken>, StoreError> {
+    let after = after.map_or(0, FencingToken::as_i64);
+    let (last, count): (Option<i64>, i64) =
+        sqlx::query_as(FORGET_SPAN).bind(after).bind(limit).fetch_one(&mut *db).await?;
+    let Some(last) = last else { return Ok(None) };
+    sqlx::query(BEGIN).execute(&mut *db).await?;
+    let mut result = Ok(());
+    for sql in [FORGET_SUBJECTS, FORGET_GRANTS] {
+        let query = sqlx::query(sql).bind(after).bind(last).bind(ended_before.as_micros());
+        result = result.and(query.execute(&mut *db).await.map(|_| ()));
+    }
+    sqlx::query(if result.is_ok() { COMMIT } else { ROLLBACK }).execute(&mut *db).await?;
+    result?;
+    if count < i64::from(limit) { Ok(None) } else { super::rows::token(last).map(Some) }
 }
 
 async fn through(db: &mut SqliteConnection, outage: &Outage) -> Result<(), StoreError> {

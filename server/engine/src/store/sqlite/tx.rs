@@ -26,6 +26,11 @@ static REMEMBER: Bulk =
     Bulk::new("-- remember\nINSERT INTO idempotency (caller, key, fingerprint, answer, created_at) VALUES", 5, "");
 const RECALL: &str = "-- recall\nSELECT i.caller, i.key, i.fingerprint, i.answer, i.created_at FROM json_each(?1) AS w \
      JOIN idempotency AS i ON i.caller = w.value ->> 0 AND i.key = w.value ->> 1";
+const SET_BASE: &str = "-- retain: base\nUPDATE head SET base_position = ?1, \
+     base_hash = (SELECT hash FROM timeline WHERE position = ?1) WHERE id = 1";
+const RETAIN_LINES: &str = "-- retain: lines\nDELETE FROM timeline WHERE position <= ?1";
+const RETAIN_IDEMPOTENCY: &str = "-- retain: idempotency\nDELETE FROM idempotency WHERE (caller, key) IN \
+     (SELECT caller, key FROM idempotency WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)";
 const WRITE_MARK: &str = "-- write clock mark\nUPDATE head SET lived_at = ?1, ceiling = ?2, boot_id = ?3, elapsed = ?4 \
      WHERE id = 1";
 /// `applied` comes with every row, so that both are of one snapshot.
@@ -49,7 +54,11 @@ const PAGES_A_COMMIT: u64 = 3 * 4096;
 /// Every statement on the truth in this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    [&APPEND, &REMEMBER].into_iter().flat_map(Bulk::all).chain([RECALL, WRITE_MARK, CHECKPOINT]).collect()
+    [&APPEND, &REMEMBER]
+        .into_iter()
+        .flat_map(Bulk::all)
+        .chain([RECALL, SET_BASE, RETAIN_LINES, RETAIN_IDEMPOTENCY, WRITE_MARK, CHECKPOINT])
+        .collect()
 }
 
 /// Every statement on the read models in this file, for the test that prepares them.
@@ -134,6 +143,17 @@ impl<'s> SqliteTx<'s> {
         }
         for change in &batch.access {
             access::write(truth, change).await?;
+        }
+        if let Some(retain) = &batch.retention {
+            if let Some(up_to) = retain.lines {
+                sqlx::query(SET_BASE).bind(up_to.0).execute(&mut *truth).await?;
+                sqlx::query(RETAIN_LINES).bind(up_to.0).execute(&mut *truth).await?;
+            }
+            sqlx::query(RETAIN_IDEMPOTENCY)
+                .bind(retain.idempotency_before.as_micros())
+                .bind(retain.limit)
+                .execute(&mut *truth)
+                .await?;
         }
         if mark_is_due {
             write_mark(truth, &self.mark).await?;
@@ -299,7 +319,11 @@ impl Tx for SqliteTx<'_> {
         flush.observe();
         self.checkpoint(&mut truth, &lines).await;
         drop(truth);
+        let retained = batch.retention.and_then(|retain| retain.lines);
         self.publish(batch, &lines, mark_is_due);
+        if let Some(up_to) = retained {
+            store.timeline.retain(up_to);
+        }
         // The timeline's readers may see lines only once memory has what they say.
         store.timeline.push(&lines);
         Ok(lines)
