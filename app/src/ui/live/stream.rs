@@ -1,8 +1,8 @@
 //! The connection that keeps the console live.
 //!
 //! One event stream for all pages, opened anew by rules of its own rather than the browser's, which differ from browser
-//! to browser. A few times a second what has arrived is passed on in one piece, so that a busy server costs no more
-//! redrawing than a calm one. The counters are asked for besides, since refusals are counted and not told one by one.
+//! to browser. What arrives is passed on at once, but no more than ten times a second, so that a busy server costs little
+//! more redrawing than a calm one. The counters are asked for besides, since refusals are counted and not told one by one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,8 +21,10 @@ use super::{Live, News};
 use crate::api::counters::{self, Counters};
 use crate::api::{ApiError, live as api};
 
-/// How often what has arrived is passed on, and the server's time is told.
+/// How often the server's time is told and the connection is looked after.
 const BEAT: Duration = Duration::from_millis(250);
+/// The shortest time between two pieces of news.
+const REST_MS: f64 = 100.0;
 /// How soon the counters are asked for after lines have arrived, and how often while none do.
 const SOON_MS: f64 = 1_000.0;
 const IDLE_MS: f64 = 5_000.0;
@@ -36,6 +38,7 @@ pub fn start(live: Live) {
         clock: ServerClock::default(),
         watch: Watch::default(),
         pending: Vec::new(),
+        told_ms: 0.0,
         source: None,
         opened: false,
         last_id: None,
@@ -60,7 +63,9 @@ struct State {
     live: Live,
     clock: ServerClock,
     watch: Watch,
+    /// Lines to be passed on; once there are any, a timer for it is set.
     pending: Vec<Line>,
+    told_ms: f64,
     source: Option<Source>,
     /// Whether the present source has been open.
     opened: bool,
@@ -138,6 +143,21 @@ impl Stream {
         state.last_id = Some(event.last_event_id());
         state.changed = true;
         state.pending.push(line);
+        if state.pending.len() == 1 {
+            let wait_ms = (state.told_ms + REST_MS - now_ms).clamp(0.0, REST_MS);
+            let stream = self.clone();
+            set_timeout(move || stream.pass_on(), Duration::from_secs_f64(wait_ms / 1_000.0));
+        }
+    }
+
+    /// Tells what has arrived.
+    fn pass_on(&self) {
+        let (live, lines) = {
+            let mut state = self.0.borrow_mut();
+            state.told_ms = monotonic_ms();
+            (state.live, std::mem::take(&mut state.pending))
+        };
+        live.tell(if lines.len() > TOO_MANY { News::Gap } else { News::Lines(&lines) });
     }
 
     /// The browser would try again by itself, or not, as it likes. Whether the session is over it cannot tell: the
@@ -167,20 +187,15 @@ impl Stream {
     /// What happens a few times a second.
     fn beat(&self) {
         let now_ms = monotonic_ms();
-        let (live, lines, errand, now, link, due) = {
+        let (live, errand, now, link, due) = {
             let mut state = self.0.borrow_mut();
             let errand = state.watch.tick(now_ms);
             let link = state.watch.link();
             let now = if link.is_fresh() { state.clock.now(now_ms) } else { None };
             let rest_ms = if state.changed { SOON_MS } else { IDLE_MS };
             let due = link.is_fresh() && now_ms - state.asked_ms >= rest_ms && !document().hidden();
-            (state.live, std::mem::take(&mut state.pending), errand, now, link, due)
+            (state.live, errand, now, link, due)
         };
-        if lines.len() > TOO_MANY {
-            live.tell(News::Gap);
-        } else if !lines.is_empty() {
-            live.tell(News::Lines(&lines));
-        }
         if live.link.get_untracked() != link {
             live.link.set(link);
         }

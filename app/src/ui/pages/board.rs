@@ -13,8 +13,9 @@ use crate::api::values::PageSize;
 use crate::ui::live::line::Line;
 use crate::ui::live::rows::{Row, Step, step};
 
-/// Rows on one page.
-pub const PAGE: usize = PageSize::DEFAULT.get() as usize;
+/// More rows than this, two pages' worth, are not kept by following: the list is read anew. Until then rows are only added,
+/// since what fell off the end would be on no page.
+const MOST: usize = 2 * PageSize::DEFAULT.get() as usize;
 
 /// What one reading of the list brought.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,10 +138,13 @@ impl Board {
                 None => moved.push(Entry::new(row)),
             }
         }
-        if !moved.is_empty() {
-            self.entries.set(arrange(entries, moved));
+        if moved.is_empty() {
+            return true;
         }
-        true
+        let entries = arrange(entries, moved);
+        let room = entries.len() <= MOST;
+        self.entries.set(entries);
+        room
     }
 
     /// Shows another reading in place of what was there. Rows that stay keep their signals.
@@ -167,16 +171,13 @@ impl Board {
     }
 }
 
-/// The entries with those of `moved` where their rows belong now: newest grant first, one page of them.
+/// The entries with those of `moved` where their rows belong now: newest grant first.
 fn arrange(mut entries: Vec<Entry>, moved: Vec<Entry>) -> Vec<Entry> {
     entries.retain(|entry| moved.iter().all(|other| other.lease_key != entry.lease_key));
     for entry in moved {
         let acquired_at = entry.row.read_untracked().acquired_at;
         let at = entries.partition_point(|other| other.row.read_untracked().acquired_at > acquired_at);
-        if at < PAGE {
-            entries.truncate(PAGE - 1);
-            entries.insert(at, entry);
-        }
+        entries.insert(at, entry);
     }
     entries
 }
@@ -252,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_stays_a_page() {
+    fn a_table_that_has_grown_too_long_is_read_anew() {
         Owner::new().with(|| {
             let board = empty(true);
-            let lines: Vec<_> = (0..150).map(|n| granted(&format!("k{n}"), n + 1, n % 60)).collect();
-            assert!(board.follow(&lines));
-            assert_eq!(board.entries.get_untracked().len(), PAGE);
+            let lines: Vec<_> = (0..250).map(|n| granted(&format!("k{n}"), n + 1, n % 60)).collect();
+            assert!(board.follow(&lines[..MOST]));
+            assert!(!board.follow(&lines[MOST..]));
         });
     }
 

@@ -6,7 +6,7 @@ use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
-use super::board::{Board, Entry, PAGE, Reading};
+use super::board::{Board, Entry, Reading};
 use crate::api::ApiError;
 use crate::api::counters::Counters as Totals;
 use crate::ui::live::line::Line;
@@ -111,8 +111,8 @@ fn Records(
     let foot = move || {
         let shown = board.len();
         match (first_page, next.read().is_some()) {
-            (true, false) if shown < PAGE => format!("{shown} {}, newest grant first", keys(shown)),
-            (true, _) => format!("The newest {shown} {}", keys(shown)),
+            (true, false) => format!("{shown} {}, newest grant first", keys(shown)),
+            (true, true) => format!("The newest {shown} {}", keys(shown)),
             (false, _) => format!("{shown} older {}", keys(shown)),
         }
     };
