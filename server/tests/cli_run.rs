@@ -193,6 +193,21 @@ fn a_server_that_is_back_before_expiry_is_met_calmly() {
 }
 
 #[test]
+fn a_lease_is_kept_though_nobody_reads_what_is_written() {
+    let fake = Fake::start();
+    let traces = Traces::new();
+    // More than any pipe holds; what cannot be written is left behind in the end.
+    let child = traces.run(&fake, &["--ttl", "6s"], "head -c 2000000 /dev/zero >&2 & sleep 10; exit 8");
+    until("the first renewal", || fake.count("renew") == 1);
+    fake.set_mode(Mode::Away);
+    thread::sleep(Duration::from_millis(2_600));
+    fake.set_mode(Mode::Here);
+    until("it is renewed again and again", || fake.count("renew") >= 3);
+    let (code, _, _) = finish(child);
+    assert_eq!(code, 8);
+}
+
+#[test]
 fn a_server_that_stays_away_ends_the_command_before_expiry() {
     let fake = Fake::start();
     let traces = Traces::new();

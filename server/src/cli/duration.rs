@@ -35,6 +35,9 @@ pub(crate) fn millis(length: Duration) -> u64 {
 /// Writes a length of time in its two greatest units.
 pub(crate) fn show(length: Duration) -> String {
     let total = millis(length);
+    if total < 1_000 && total > 0 {
+        return format!("{total}ms");
+    }
     if total < 10_000 && !total.is_multiple_of(1_000) {
         return format!("{}.{}s", total / 1_000, total % 1_000 / 100);
     }
@@ -77,7 +80,7 @@ mod tests {
     fn lengths_are_shown_in_two_units() {
         for (millis, text) in [
             (0, "0s"),
-            (400, "0.4s"),
+            (400, "400ms"),
             (9_900, "9.9s"),
             (12_300, "12s"),
             (61_000, "1m1s"),

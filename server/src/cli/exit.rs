@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use super::client::Failure;
-use super::run::say;
+use super::say::say;
 
 /// Why the program ends; the numbers are those of sysexits.h where it has a fitting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

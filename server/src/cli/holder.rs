@@ -49,7 +49,7 @@ fn fencing_token(text: &str) -> Result<FencingToken, String> {
 
 /// The terms of a lease that is asked for.
 #[derive(Debug, clap::Args)]
-pub struct Terms {
+pub(super) struct Terms {
     /// Who asks; user@host/process if left out
     #[arg(long, short, env = "JOB_LEASES_OWNER", value_parser = owner)]
     owner: Option<Owner>,
@@ -160,7 +160,7 @@ pub struct Validate {
 
 /// A lease, by its key and id. Under `job-leases run` the environment names it.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub(super) struct Which {
     /// The key
     #[arg(env = "JOB_LEASE_KEY", value_parser = key)]
     pub(super) key: LeaseKey,

@@ -11,6 +11,7 @@ mod operator;
 mod output;
 mod reading;
 mod run;
+mod say;
 mod sse;
 mod tokens;
 mod watch;
@@ -69,6 +70,12 @@ pub enum Command {
 ///
 /// It must be awaited on the process's main thread, which the kernel takes for the parent of what `run` starts.
 pub async fn run(command: Command) -> ExitCode {
+    let code = carry_out(command).await;
+    say::finish();
+    code
+}
+
+async fn carry_out(command: Command) -> ExitCode {
     let result = match command {
         Command::Run(run) => match run.run().await {
             Ok(status) => return status,

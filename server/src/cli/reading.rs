@@ -51,19 +51,19 @@ pub struct History {
 #[derive(Debug, clap::Args)]
 pub struct Filter {
     /// Keys that begin so
-    #[arg(long, short, env = "JOB_LEASES_PREFIX", value_parser = prefix)]
+    #[arg(long, short, env = "JOB_LEASES_FILTER_PREFIX", value_parser = prefix)]
     prefix: Option<Prefix>,
     /// Of this owner
-    #[arg(long, short, env = "JOB_LEASES_OWNER", value_parser = owner)]
+    #[arg(long, short, env = "JOB_LEASES_FILTER_OWNER", value_parser = owner)]
     owner: Option<Owner>,
     /// For this job
-    #[arg(long, env = "JOB_LEASES_JOB", value_name = "JOB_KEY", value_parser = job_key)]
+    #[arg(long, env = "JOB_LEASES_FILTER_JOB", value_name = "JOB_KEY", value_parser = job_key)]
     job: Option<JobKey>,
     /// That concern this
-    #[arg(long, env = "JOB_LEASES_SUBJECT", value_name = "KIND:ID", value_parser = subject)]
+    #[arg(long, env = "JOB_LEASES_FILTER_SUBJECT", value_name = "KIND:ID", value_parser = subject)]
     subject: Option<Subject>,
     /// In this state: held, breaking, released, expired, broken, transferred or undelivered
-    #[arg(long, env = "JOB_LEASES_STATUS", value_parser = word::<Status>)]
+    #[arg(long, env = "JOB_LEASES_FILTER_STATUS", value_parser = word::<Status>)]
     status: Option<Status>,
     /// By lease_key, acquired_at, expires_at or updated_at; with a minus in front, backwards
     #[arg(long, env = "JOB_LEASES_SORT", allow_hyphen_values = true, value_parser = word::<Sort>)]
@@ -207,7 +207,7 @@ async fn show<R: Serialize>(
     print_leases(&leases)?;
     if let Some(cursor) = more {
         // Not part of the table, which may be piped somewhere.
-        super::run::say(format_args!("there are more: --cursor {cursor}, or --all"));
+        super::say::say(format_args!("there are more: --cursor {cursor}, or --all"));
     }
     Ok(())
 }

@@ -21,16 +21,16 @@ pub enum Token {
         #[arg(value_parser = owner)]
         name: TokenName,
         /// What it may do: viewer, worker, operator or admin
-        #[arg(long, env = "JOB_LEASES_ROLE", value_parser = role)]
+        #[arg(long, env = "JOB_LEASES_TOKEN_ROLE", value_parser = role)]
         role: Role,
         /// Limit it to keys that begin so; can be given 64 times
-        #[arg(long, env = "JOB_LEASES_PREFIX", value_parser = prefix)]
+        #[arg(long, env = "JOB_LEASES_TOKEN_PREFIX", value_parser = prefix)]
         prefix: Vec<Prefix>,
         /// When it stops working: a time like 2027-01-31T00:00:00Z
-        #[arg(long, env = "JOB_LEASES_EXPIRES_AT", value_name = "TIME", value_parser = timestamp)]
+        #[arg(long, env = "JOB_LEASES_TOKEN_EXPIRES_AT", value_name = "TIME", value_parser = timestamp)]
         expires_at: Option<Timestamp>,
         /// After how long it stops working, by this machine's clock: like 90d
-        #[arg(long, env = "JOB_LEASES_EXPIRES_IN", value_name = "TIME", value_parser = duration::parse)]
+        #[arg(long, env = "JOB_LEASES_TOKEN_EXPIRES_IN", value_name = "TIME", value_parser = duration::parse)]
         #[arg(conflicts_with = "expires_at")]
         expires_in: Option<Duration>,
         #[command(flatten)]
@@ -74,7 +74,7 @@ impl Token {
                 let mut facts = vec![("token", made.token.unwrap_or_default())];
                 facts.extend(token_facts(&made.about));
                 output::facts(&facts)?;
-                super::run::say(format_args!("keep the token now: it is not stored and cannot be shown again"));
+                super::say::say(format_args!("keep the token now: it is not stored and cannot be shown again"));
                 Ok(())
             }
             Self::List { common } => list(&common).await,

@@ -14,7 +14,7 @@ use super::clock::sleep;
 use super::exit::{Exit, Problem};
 use super::holder::Common;
 use super::reading::prefix;
-use super::run::say;
+use super::say::say;
 use super::sse::{Event, Reader};
 
 /// A comment comes every 15 seconds: without even that, nobody is there any more.
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 pub struct Watch {
     /// Only keys that begin so
-    #[arg(long, short, env = "JOB_LEASES_PREFIX", value_parser = prefix)]
+    #[arg(long, short, env = "JOB_LEASES_FILTER_PREFIX", value_parser = prefix)]
     prefix: Option<Prefix>,
     /// Begin after this event, instead of with the next one
     #[arg(long, env = "JOB_LEASES_AFTER", value_name = "ID")]
@@ -140,7 +140,7 @@ fn change(change: &Change) -> (&'static str, String) {
         Change::Breaking(breaking) => {
             ("lease.breaking", format!("ends {} ({}): {}", breaking.ends_at, breaking.lease_id, breaking.reason))
         }
-        Change::Released(ended) => ("lease.released", format!("by its owner {} ({})", ended.owner, ended.lease_id)),
+        Change::Released(ended) => ("lease.released", format!("of {} ({})", ended.owner, ended.lease_id)),
         Change::Expired(ended) => ("lease.expired", format!("of {} ({})", ended.owner, ended.lease_id)),
         Change::Broken(ended) => {
             let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// What it does with those who come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Answers.
     Here,
     /// Takes connections and never says a word.
@@ -24,23 +24,23 @@ pub enum Mode {
 
 /// How it answers, and what happened.
 #[derive(Debug)]
-pub struct State {
-    pub mode: Mode,
+pub(crate) struct State {
+    pub(crate) mode: Mode,
     /// How long each answer is on its way.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// How long an acquire that waits stands in the queue before it is granted.
-    pub queue: Duration,
+    pub(crate) queue: Duration,
     /// Acquires are refused as `held`; those that wait, after a moment, as `wait_timeout`.
-    pub taken: bool,
+    pub(crate) taken: bool,
     /// The lease is over.
-    pub lost: bool,
+    pub(crate) lost: bool,
     /// The lease is being broken, and ends then (seconds since 1970).
-    pub breaking_until: Option<f64>,
+    pub(crate) breaking_until: Option<f64>,
     /// So many answers to acquires are lost on their way.
-    pub lose_answers: u32,
+    pub(crate) lose_answers: u32,
     /// When the lease ends, in seconds since 1970.
-    pub expires_at: f64,
-    pub calls: Vec<Call>,
+    pub(crate) expires_at: f64,
+    pub(crate) calls: Vec<Call>,
     grants: HashMap<String, u64>,
     next_token: u64,
     ttl: f64,
@@ -48,26 +48,26 @@ pub struct State {
 
 /// What it was asked.
 #[derive(Clone, Debug)]
-pub struct Call {
-    pub operation: String,
-    pub body: Value,
-    pub idempotency_key: Option<String>,
+pub(crate) struct Call {
+    pub(crate) operation: String,
+    pub(crate) body: Value,
+    pub(crate) idempotency_key: Option<String>,
     /// When, in seconds since 1970.
-    pub at: f64,
+    pub(crate) at: f64,
 }
 
-pub struct Fake {
+pub(crate) struct Fake {
     port: u16,
     state: Arc<Mutex<State>>,
 }
 
 /// Seconds since 1970.
-pub fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
 impl Fake {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State {
@@ -89,11 +89,11 @@ impl Fake {
         Self { port, state }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
-    pub fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode) {
         self.state().mode = mode;
         if mode == Mode::Away {
             // Until nobody listens: connections that come now must be refused.
@@ -104,21 +104,21 @@ impl Fake {
     }
 
     /// The operations it was asked for, in order.
-    pub fn operations(&self) -> Vec<String> {
+    pub(crate) fn operations(&self) -> Vec<String> {
         self.state().calls.iter().map(|call| call.operation.clone()).collect()
     }
 
-    pub fn count(&self, operation: &str) -> usize {
+    pub(crate) fn count(&self, operation: &str) -> usize {
         self.operations().iter().filter(|name| *name == operation).count()
     }
 
     /// A command line that speaks to it.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         self.program(env!("CARGO_BIN_EXE_job-leases"), arguments)
     }
 
     /// A program in whose environment it is the server.
-    pub fn program(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn program(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("JOB_LEASE") {
@@ -136,21 +136,21 @@ impl Fake {
     }
 
     /// `job-leases run` of a shell script.
-    pub fn run(&self, options: &[&str], script: &str) -> Child {
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Child {
         let arguments = [&["run", "--key", "nightly"], options, &["--", "sh", "-c", script]].concat();
         self.command(&arguments).spawn().unwrap()
     }
 }
 
 /// The answer that an ended program gives.
-pub fn finish(child: Child) -> (i32, String, String) {
+pub(crate) fn finish(child: Child) -> (i32, String, String) {
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 /// Waits until `condition` holds; the tests' own limit is generous, since nothing is proved by speed.
-pub fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..3_000 {
         if condition() {
             return;

@@ -1,18 +1,19 @@
 //! The command as a process group of its own: started, signalled, waited for.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, kill_process_group, test_kill_process_group,
-    waitpid,
+    waitpgid, waitpid,
 };
 
 use super::super::exit::Exit;
-use super::say;
+use super::super::say::say;
 
 /// The hidden subcommand that becomes the command.
 pub(in super::super) const START: &str = "__start";
@@ -80,10 +81,15 @@ impl Group {
         Some(Change::Ended(code))
     }
 
-    /// Whether anything is left of it.
+    /// Whether anything of it still runs.
     pub(super) fn is_alive(&self) -> bool {
+        if !self.reaped {
+            return true;
+        }
+        // Orphans are ours if this is the first process of a container: it must bury them.
+        while let Ok(Some(_)) = waitpgid(self.leader, WaitOptions::NOHANG) {}
         // Not being allowed to signal what is there is a way of being there.
-        !self.reaped || !matches!(test_kill_process_group(self.leader), Err(rustix::io::Errno::SRCH))
+        !matches!(test_kill_process_group(self.leader), Err(Errno::SRCH)) && !all_are_dead(self.leader)
     }
 
     /// Sends a signal to all of it.
@@ -102,6 +108,28 @@ impl Group {
             let _ = kill_process(self.leader, signal);
         }
     }
+}
+
+/// Whether those that are left of a group have ended and only wait to be buried, as far as the kernel tells: the first
+/// process of a container may never do that.
+fn all_are_dead(group: Pid) -> bool {
+    let group = group.to_string();
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    let mut seen = false;
+    for process in processes.flatten() {
+        // `number (name) state parent group ...`, and a name may hold anything.
+        let Ok(stat) = fs::read_to_string(process.path().join("stat")) else { continue };
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let state = fields.next().unwrap_or_default();
+        if fields.nth(1) == Some(group.as_str()) {
+            if !matches!(state, "Z" | "X") {
+                return false;
+            }
+            seen = true;
+        }
+    }
+    // Where nothing of it is to be seen, the kernel does not tell.
+    seen
 }
 
 /// The number of a child.

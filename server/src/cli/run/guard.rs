@@ -15,8 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::clock::{Instant, sleep_until};
 use super::super::exit::Exit;
+use super::super::say::say;
 use super::group::this_program;
-use super::say;
 
 /// The hidden subcommand that is the guard.
 pub(in super::super) const GUARD: &str = "__guard";

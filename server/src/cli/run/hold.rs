@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::super::client::{Client, Failure, jitter};
 use super::super::clock::{Instant, sleep_until};
 use super::super::duration;
-use super::say;
+use super::super::say::say;
 
 /// However long the ttl: so often the server is asked, since a break becomes known by that.
 const SELDOMEST: Duration = Duration::from_secs(10);

@@ -9,8 +9,7 @@ pub(super) mod take;
 mod terminal;
 
 use std::ffi::OsString;
-use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 
 use self::group::Group;
 pub(super) use self::group::START;
-pub use self::group::Start;
+pub(super) use self::group::Start;
 use self::guard::Guard;
 pub(super) use self::guard::{GUARD, run as guard};
 use self::hold::Hold;
@@ -33,6 +32,7 @@ use super::connection::Connection;
 use super::duration;
 use super::exit::{Exit, Problem};
 use super::holder::{Terms, key};
+use super::say::say;
 
 const RELEASE_ATTEMPTS: u32 = 4;
 
@@ -159,10 +159,4 @@ impl Run {
         }
         false
     }
-}
-
-/// Tells the person at the terminal, or the log.
-pub(super) fn say(message: fmt::Arguments<'_>) {
-    // Nobody may be there to read it; the work goes on all the same.
-    let _ = terminal::unstopped(|| writeln!(io::stderr().lock(), "job-leases: {message}"));
 }

@@ -8,10 +8,10 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 
 use super::super::clock::{Instant, sleep_until};
+use super::super::say::say;
 use super::group::{Change, Group};
 use super::guard::Guard;
 use super::hold::Hold;
-use super::say;
 use super::signals::Signals;
 use super::terminal::Terminal;
 

@@ -9,8 +9,8 @@ use super::super::client::{Client, Failure, PATIENCE, idempotency_key};
 use super::super::clock::{Instant, sleep};
 use super::super::duration::{self, millis};
 use super::super::exit::{Exit, Problem};
+use super::super::say::say;
 use super::hold::{Pauses, good_until, is_over, remaining, renew};
-use super::say;
 
 /// The longest that the server lets one request wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

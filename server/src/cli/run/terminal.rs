@@ -3,25 +3,30 @@
 use std::fs::File;
 use std::io::{self, IsTerminal};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blockable};
-use rustix::process::{Pid, getpgrp};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::getpgrp;
+use rustix::process::Pid;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal of this process.
 pub(super) struct Terminal {
     device: Option<File>,
-    own: Pid,
+    /// Our group; none if it lies outside our container.
+    own: Option<Pid>,
 }
 
 impl Terminal {
     /// Finds it.
     pub(super) fn open() -> Self {
-        Self { device: File::options().read(true).write(true).open("/dev/tty").ok(), own: getpgrp() }
+        Self {
+            device: File::options().read(true).write(true).open("/dev/tty").ok(),
+            own: Pid::from_raw(getpgrp().as_raw()),
+        }
     }
 
     /// Whether our own group has it, as when a person has just typed the command.
     fn is_ours(&self) -> bool {
-        self.belongs_to(self.own)
+        self.own.is_some_and(|own| self.belongs_to(own))
     }
 
     fn belongs_to(&self, group: Pid) -> bool {
@@ -43,26 +48,22 @@ impl Terminal {
 
     /// Takes it back if `group` has it.
     pub(super) fn take_back(&self, group: Pid) {
-        if self.belongs_to(group) {
-            self.hand_to(self.own);
+        if let Some(own) = self.own
+            && self.belongs_to(group)
+        {
+            self.hand_to(own);
         }
     }
 
     fn hand_to(&self, group: Pid) -> bool {
-        self.device.as_ref().is_some_and(|device| unstopped(|| tcsetpgrp(device, group)).is_ok())
-    }
-}
-
-/// Does something to the terminal for which a process in the background could be stopped: handing it over always,
-/// writing to it if the user wants that (`stty tostop`). A stopped process renews no lease.
-pub(super) fn unstopped<T>(act: impl FnOnce() -> T) -> T {
-    let mut mask = SigSet::empty();
-    mask.add(Blockable::SIGTTOU);
-    let before = mask.thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let result = act();
-    if let Ok(before) = before {
+        let Some(device) = &self.device else { return false };
+        // Who hands it over from the background is asked by this signal to stop.
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGTTOU);
+        let Ok(before) = mask.thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return false };
+        let handed = tcsetpgrp(device, group).is_ok();
         // It was a valid mask a moment ago.
         let _ = before.thread_set_mask();
+        handed
     }
-    result
 }
