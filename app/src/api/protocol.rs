@@ -124,10 +124,12 @@ mod server {
 #[cfg(feature = "ssr")]
 mod server {
     use std::error::Error;
+    use std::time::Duration;
 
     use axum::body::Body;
     use http::{HeaderValue, StatusCode, header};
     use http_body_util::{BodyExt, LengthLimitError, Limited};
+    use tokio::time::timeout;
 
     use super::super::codec;
     use super::super::exchange::Exchange;
@@ -135,12 +137,16 @@ mod server {
 
     /// The most bytes of a request's body.
     const MAX_BODY: usize = 1024 * 1024;
+    /// How long a body may take to arrive.
+    const BODY_TIME: Duration = Duration::from_secs(30);
 
     pub(super) async fn from_body<Request>(request: ServerRequest) -> Result<Request, ApiError>
     where
         Request: DeserializeOwned + Serialize,
     {
         let exchange = Exchange::current()?;
+        // Of those who have not shown who they are nothing is read.
+        exchange.caller()?;
         let content_type = request.headers().get(header::CONTENT_TYPE);
         if !content_type.is_some_and(|value| is_json(value.as_bytes())) {
             return Err(ApiError::new("unsupported_media_type", "the body must be application/json"));
@@ -155,6 +161,7 @@ mod server {
     }
 
     pub(super) fn from_query<Request: DeserializeOwned>(request: &ServerRequest) -> Result<Request, ApiError> {
+        Exchange::current()?.caller()?;
         codec::from_query(request.uri().query().unwrap_or_default())
     }
 
@@ -174,7 +181,9 @@ mod server {
     }
 
     async fn read(body: Body) -> Result<Bytes, ApiError> {
-        Limited::new(body, MAX_BODY).collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        let body = timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await;
+        let body = body.map_err(|_| ApiError::new("timed_out", "the body did not arrive in time"))?;
+        body.map(http_body_util::Collected::to_bytes).map_err(|error| {
             let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
             while let Some(error) = cause {
                 if error.is::<LengthLimitError>() {

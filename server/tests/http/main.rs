@@ -1,0 +1,12 @@
+//! The API over a real listening server: every operation, every status, every code.
+
+mod access;
+mod events;
+mod idempotency;
+mod leases;
+mod openapi;
+mod pages;
+mod running;
+mod strict;
+mod support;
+mod waiting;
