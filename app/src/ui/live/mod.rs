@@ -57,7 +57,7 @@ impl Live {
         live
     }
 
-    /// The server's time, a few times a second; `None` until it is known, and again while the page is stale.
+    /// The server's time in whole seconds, rounded down; `None` until it is known, and again while the page is stale.
     #[must_use]
     pub fn now(&self) -> Signal<Option<Timestamp>> {
         self.now.into()

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use domain::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos::wasm_bindgen::JsCast;
@@ -54,6 +55,11 @@ pub fn start(live: Live) {
 /// Milliseconds of the browser's monotonic clock.
 fn monotonic_ms() -> f64 {
     window().performance().map_or(0.0, |performance| performance.now())
+}
+
+/// The second an instant lies in: all that counts moves at once, and no more than once a second.
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_micros(at.as_micros() / 1_000_000 * 1_000_000)
 }
 
 #[derive(Clone)]
@@ -191,7 +197,7 @@ impl Stream {
             let mut state = self.0.borrow_mut();
             let errand = state.watch.tick(now_ms);
             let link = state.watch.link();
-            let now = if link.is_fresh() { state.clock.now(now_ms) } else { None };
+            let now = if link.is_fresh() { state.clock.now(now_ms).map(whole_second) } else { None };
             let rest_ms = if state.changed { SOON_MS } else { IDLE_MS };
             let due = link.is_fresh() && now_ms - state.asked_ms >= rest_ms && !document().hidden();
             (state.live, errand, now, link, due)

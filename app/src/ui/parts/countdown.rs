@@ -26,8 +26,8 @@ impl Term {
     pub fn text(&self, now: Option<Timestamp>, read_at: Timestamp) -> String {
         match now {
             None => moment(self.until, read_at),
-            Some(now) if !self.ended && now < self.until => left(self.until.since(now)),
-            Some(now) => ago(now.since(self.until)),
+            Some(now) if !self.ended && now < self.until => left(self.until, now),
+            Some(now) => ago(self.until, now),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Instants and lengths of time in words.
 
-use domain::{Span, Timestamp};
+use domain::Timestamp;
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60;
@@ -37,17 +37,18 @@ pub fn in_full(at: Timestamp) -> String {
     format!("{} {} UTC", &text[..10], &text[11..26])
 }
 
-/// What is left until an instant: rounded up, so that it reads `0 s left` at no time before the end.
+/// What is left from `now`, a whole second, until an instant after it: at least `1 s left`.
 #[must_use]
-pub fn left(span: Span) -> String {
-    let seconds = span.as_micros().saturating_add(SECOND - 1) / SECOND;
-    format!("{} left", length(seconds, true))
+pub fn left(until: Timestamp, now: Timestamp) -> String {
+    let seconds = until.as_micros() / SECOND - now.as_micros() / SECOND;
+    format!("{} left", length(seconds.max(1), true))
 }
 
-/// How long ago something was: rounded down.
+/// How long ago something was at `now`, a whole second.
 #[must_use]
-pub fn ago(span: Span) -> String {
-    format!("{} ago", length(span.as_micros() / SECOND, false))
+pub fn ago(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_micros() / SECOND - since.as_micros() / SECOND;
+    format!("{} ago", length(seconds.max(0), false))
 }
 
 /// A length of time. What runs out keeps its second unit, what has passed does not need it.
@@ -74,32 +75,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_rounded_up() {
-        for (micros, words) in [
-            (1, "1 s left"),
-            (41_000_000, "41 s left"),
-            (40_000_001, "41 s left"),
-            (59_000_001, "1 min 00 s left"),
-            (118_000_000, "1 min 58 s left"),
-            (3_600_000_000, "1 h 00 min left"),
-            (86_399_000_000, "23 h 59 min left"),
-            (93_600_000_000, "1 d 02 h left"),
+    fn what_is_left_is_counted_in_whole_seconds_and_never_nothing() {
+        let now = at("2026-07-03T20:00:00Z");
+        for (until, words) in [
+            ("2026-07-03T20:00:00.000001Z", "1 s left"),
+            ("2026-07-03T20:00:01Z", "1 s left"),
+            ("2026-07-03T20:00:41.9Z", "41 s left"),
+            ("2026-07-03T20:01:00Z", "1 min 00 s left"),
+            ("2026-07-03T20:01:58Z", "1 min 58 s left"),
+            ("2026-07-03T21:00:00Z", "1 h 00 min left"),
+            ("2026-07-04T19:59:00Z", "23 h 59 min left"),
+            ("2026-07-04T22:00:00Z", "1 d 02 h left"),
         ] {
-            assert_eq!(left(Span::from_micros(micros)), words);
+            assert_eq!(left(at(until), now), words);
         }
     }
 
     #[test]
-    fn what_is_past_is_rounded_down() {
-        for (micros, words) in [
-            (0, "0 s ago"),
-            (999_999, "0 s ago"),
-            (59_999_999, "59 s ago"),
-            (119_000_000, "1 min ago"),
-            (7_200_000_000, "2 h ago"),
-            (172_800_000_000, "2 d ago"),
+    fn what_is_past_is_told_in_one_unit() {
+        let now = at("2026-07-03T20:00:00Z");
+        for (since, words) in [
+            ("2026-07-03T20:00:00.9Z", "0 s ago"),
+            ("2026-07-03T19:59:01Z", "59 s ago"),
+            ("2026-07-03T19:58:01Z", "1 min ago"),
+            ("2026-07-03T18:00:00Z", "2 h ago"),
+            ("2026-07-01T20:00:00Z", "2 d ago"),
         ] {
-            assert_eq!(ago(Span::from_micros(micros)), words);
+            assert_eq!(ago(at(since), now), words);
         }
     }
 

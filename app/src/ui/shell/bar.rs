@@ -73,7 +73,7 @@ fn Freshness(
     // Beside the words: the instant the page was read, or the server's clock while it is live.
     let clock = Memo::new(move |_| match link.get() {
         Link::AsRead => Some(read_at),
-        Link::Live => now.get().map(whole_second),
+        Link::Live => now.get(),
         _ => None,
     });
     view! {
@@ -86,11 +86,6 @@ fn Freshness(
             {move || (link.get() == Link::SignedOut).then(|| view! { <a href="/sign-in" rel="external">"Sign in"</a> })}
         </p>
     }
-}
-
-/// The second an instant lies in, so that a clock changes once a second only.
-fn whole_second(at: Timestamp) -> Timestamp {
-    Timestamp::from_micros(at.as_micros() / 1_000_000 * 1_000_000)
 }
 
 /// Who is signed in, the appearance, and the way out.
@@ -132,10 +127,5 @@ mod tests {
         assert_eq!(initials("on-call operator (night)"), "OC");
         assert_eq!(initials("ärzte"), "Ä");
         assert_eq!(initials("--"), "");
-    }
-
-    #[test]
-    fn a_clock_ticks_in_whole_seconds() {
-        assert_eq!(whole_second(Timestamp::from_micros(1_999_999)), Timestamp::from_micros(1_000_000));
     }
 }
