@@ -17,7 +17,8 @@ async function signIn(page: Page, server: Server): Promise<void> {
 /** Seconds left, as the row of a key shows them; NaN if it shows none. */
 async function secondsLeft(page: Page, key: string): Promise<number> {
   const text = await page.getByRole('row', { name: key }).innerText();
-  return Number(/(\d+) s left/.exec(text)?.[1] ?? Number.NaN);
+  const [, minutes, seconds] = /(?:(\d+) min )?(\d+) s left/.exec(text) ?? [];
+  return Number(minutes ?? 0) * 60 + Number(seconds ?? Number.NaN);
 }
 
 async function expectAccessible(page: Page): Promise<void> {
@@ -36,7 +37,7 @@ test('a lease appears, counts down, is renewed and expires', async ({ page, serv
   await expectAccessible(page);
 
   const key = 'nightly/report';
-  const lease = await server.call('leases/acquire', { lease_key: key, owner: 'worker-1', ttl_ms: 6_000 });
+  const lease = await server.call('leases/acquire', { lease_key: key, owner: 'worker-1', ttl_ms: 600_000 });
   expect(lease.status).toBe(200);
   const row = page.getByRole('row', { name: key });
   await expect(row).toContainText('worker-1');
@@ -54,11 +55,11 @@ test('a lease appears, counts down, is renewed and expires', async ({ page, serv
   });
 
   const { lease_id } = lease.body;
-  const again = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 60_000 });
+  const again = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 1_200_000 });
   expect(again.status).toBe(200);
-  await expect.poll(() => secondsLeft(page, key)).toBeGreaterThan(30);
+  await expect.poll(() => secondsLeft(page, key)).toBeGreaterThan(600);
 
-  const shortened = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 3_000, shorten: true });
+  const shortened = await server.call('leases/renew', { lease_key: key, lease_id, ttl_ms: 1_000, shorten: true });
   expect(shortened.status).toBe(200);
   await expect(row).toContainText('expired');
   await expect(row).toContainText('s ago');
