@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use domain::Span;
 use domain::lease::Rules;
+use engine::engine::Retention;
 use engine::{Engine, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -20,6 +22,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::cli::duration;
 use crate::http::site::Site;
 use crate::http::{Http, MOST_CONNECTIONS, listener, router};
 use crate::{backend, bootstrap, upkeep};
@@ -42,6 +45,15 @@ pub struct Arguments {
     /// The folder of the built site; `site` beside the program if absent
     #[arg(long, env = "JOB_LEASES_SITE", value_name = "FOLDER")]
     site: Option<PathBuf>,
+    /// How long grants that ended are kept, as in `30d`; the last one of each key is kept for ever
+    #[arg(long, env = "JOB_LEASES_KEEP_GRANTS", default_value = "30d", value_parser = kept, value_name = "DURATION")]
+    keep_grants: Span,
+    /// How long the timeline is kept
+    #[arg(long, env = "JOB_LEASES_KEEP_TIMELINE", default_value = "90d", value_parser = kept, value_name = "DURATION")]
+    keep_timeline: Span,
+    /// How long answers to requests with an Idempotency-Key are kept
+    #[arg(long, env = "JOB_LEASES_KEEP_ANSWERS", default_value = "7d", value_parser = kept, value_name = "DURATION")]
+    keep_answers: Span,
     /// What to log: `error`, `warn`, `info`, `debug` (each request), or a filter like `info,sqlx=warn`
     #[arg(long, env = "JOB_LEASES_LOG", default_value = "info", value_name = "FILTER")]
     log: String,
@@ -82,6 +94,13 @@ fn origin(url: &str) -> Result<String, String> {
     }
 }
 
+/// Reads how long something is kept: at least an hour.
+fn kept(text: &str) -> Result<Span, String> {
+    let length = duration::parse(text)?;
+    let span = Span::from_millis(duration::millis(length)).ok_or("is too long")?;
+    if span < Span::millis(60 * 60 * 1000) { Err("must be at least 1h".to_owned()) } else { Ok(span) }
+}
+
 /// `$XDG_DATA_HOME/job-leases/job-leases.db`, or below `~/.local/share`.
 fn default_database() -> Result<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -115,6 +134,11 @@ async fn serve(arguments: Arguments) -> Result<()> {
     config.listen = arguments.listen;
     config.public_url = arguments.public_url;
     config.site = arguments.site;
+    config.retention = Retention {
+        grants: arguments.keep_grants,
+        timeline: arguments.keep_timeline,
+        idempotency: arguments.keep_answers,
+    };
     config.bootstrap_token = env::var("JOB_LEASES_BOOTSTRAP_TOKEN").ok().filter(|token| !token.is_empty());
     let server = Server::start(config).await?;
     server.greet().context("cannot write to stdout")?;
@@ -173,6 +197,8 @@ pub struct Config {
     pub bootstrap_token: Option<String>,
     /// Limits and defaults of leases.
     pub rules: Rules,
+    /// How long what is over is kept.
+    pub retention: Retention,
 }
 
 impl Config {
@@ -186,6 +212,7 @@ impl Config {
             site: None,
             bootstrap_token: None,
             rules: Rules::default(),
+            retention: Retention::default(),
         }
     }
 }
@@ -206,7 +233,7 @@ impl Server {
     /// # Errors
     /// If the address is taken, the database cannot be opened, or the folder named is no site.
     pub async fn start(config: Config) -> Result<Self> {
-        let Config { listen, database, public_url, site, bootstrap_token, rules } = config;
+        let Config { listen, database, public_url, site, bootstrap_token, rules, retention } = config;
         let site = Site::find(site)?;
         bootstrap::make_folder(&database)
             .with_context(|| format!("cannot make the folder of {}", database.display()))?;
@@ -215,6 +242,7 @@ impl Server {
         let address = listener.local_addr().context("cannot tell the address")?;
         let mut options = Options::sqlite(&database);
         options.rules = rules;
+        options.retention = retention;
         let engine = Engine::open(options).await?;
         let stopping = CancellationToken::new();
         let started = async {
@@ -231,6 +259,7 @@ impl Server {
             }
         };
         tokio::spawn(upkeep::sweep(engine.clone(), stopping.clone()));
+        tokio::spawn(upkeep::retain(engine.clone(), stopping.clone()));
         let listener = tokio::spawn(listener::serve(listener, router, MOST_CONNECTIONS, stopping.clone()));
         tracing::info!(%address, database = %database.display(), version = env!("CARGO_PKG_VERSION"), "listening");
         Ok(Self { address, public_url, welcome, engine, stopping, listener })
@@ -307,6 +336,15 @@ mod tests {
         assert_eq!("sqlite:b.db".parse(), Ok(Database(PathBuf::from("b.db"))));
         for url in ["sqlite:", "postgres://h/d", "/a/b.db"] {
             assert!(url.parse::<Database>().is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_for_an_hour_at_least() {
+        assert_eq!(kept("30d"), Ok(Span::millis(30 * 24 * 60 * 60 * 1000)));
+        assert_eq!(kept("1h"), Ok(Span::millis(60 * 60 * 1000)));
+        for text in ["0", "59m", "30", "999999999999999999d"] {
+            assert!(kept(text).is_err(), "{text}");
         }
     }
 

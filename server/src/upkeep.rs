@@ -13,6 +13,9 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// How many at once.
 const MOST: u32 = 500;
 
+/// How often what has been kept long enough is taken away. The first time is one such time after the start.
+const RETAIN: Duration = Duration::from_secs(10 * 60);
+
 /// Records the end of leases that nobody asked about again, until `stopping`. Nothing depends on it: whoever asks sees a
 /// lease that is over as over, recorded or not.
 pub(crate) async fn sweep(engine: Engine, stopping: CancellationToken) {
@@ -36,6 +39,23 @@ pub(crate) async fn sweep(engine: Engine, stopping: CancellationToken) {
                     break;
                 }
             }
+        }
+    }
+}
+
+/// Takes away what has been kept long enough, until `stopping`.
+pub(crate) async fn retain(engine: Engine, stopping: CancellationToken) {
+    let actor = Arc::new(Actor::system("retention"));
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = tokio::time::sleep(RETAIN) => {}
+        }
+        let call = Call { actor: Arc::clone(&actor), request_id: None, idempotency: None };
+        if let Err(error) = engine.retain(call).await
+            && !stopping.is_cancelled()
+        {
+            tracing::warn!(%error, "what has been kept long enough could not be taken away; it is tried again later");
         }
     }
 }

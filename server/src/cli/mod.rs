@@ -4,7 +4,7 @@ mod client;
 mod clock;
 mod connection;
 mod doctor;
-mod duration;
+pub(crate) mod duration;
 mod exit;
 mod holder;
 mod operator;
