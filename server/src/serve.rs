@@ -71,7 +71,7 @@ enum LogFormat {
 
 /// Which database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Database(PathBuf);
+pub(crate) struct Database(pub(crate) PathBuf);
 
 impl FromStr for Database {
     type Err = String;
@@ -102,7 +102,7 @@ fn kept(text: &str) -> Result<Span, String> {
 }
 
 /// `$XDG_DATA_HOME/job-leases/job-leases.db`, or below `~/.local/share`.
-fn default_database() -> Result<PathBuf> {
+pub(crate) fn default_database() -> Result<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let data = data.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
     let data = data.context("there is no HOME to keep the database in: name one with --database sqlite:PATH")?;
@@ -122,6 +122,8 @@ pub async fn run(arguments: Arguments) -> ExitCode {
 
 async fn serve(arguments: Arguments) -> Result<()> {
     start_logging(&arguments.log, arguments.log_format)?;
+    // Whatever is written is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_file_limit();
     let database = match arguments.database {
         Some(Database(path)) => path,

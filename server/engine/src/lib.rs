@@ -13,3 +13,4 @@ pub mod timeline;
 
 pub use engine::{Call, Database, Delivery, Done, Engine, Options, idempotency::Idempotency};
 pub use error::{Fault, OpenError, StoreError};
+pub use store::sqlite::{Verified, VerifyError, verify};

@@ -14,6 +14,7 @@ mod run;
 mod say;
 mod sse;
 mod tokens;
+mod verify;
 mod watch;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ pub enum Command {
     Export(reading::Export),
     #[command(after_help = HELP)]
     Doctor(doctor::Doctor),
+    #[command(after_help = HELP)]
+    Verify(verify::Verify),
     /// Kills a command when its lease is over; started by `run`.
     #[command(name = run::GUARD, hide = true)]
     Guard,
@@ -96,6 +99,7 @@ async fn carry_out(command: Command) -> ExitCode {
         Command::Token(token) => token.run().await,
         Command::Export(export) => export.run().await,
         Command::Doctor(doctor) => doctor.run().await,
+        Command::Verify(verify) => verify.run().await,
         Command::Guard => return run::guard().await,
         Command::Start(start) => return start.run(),
     };

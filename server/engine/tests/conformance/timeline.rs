@@ -133,3 +133,25 @@ async fn a_database_of_a_newer_version_is_refused() {
     let message = opened.err().unwrap().to_string();
     assert!(message.contains("newer version"), "{message}");
 }
+
+#[tokio::test]
+async fn a_timeline_verifies_until_a_line_is_changed_or_taken_away() {
+    for (change, wrong) in [
+        ("UPDATE timeline SET body = replace(body, 'one', 'two') WHERE position = 3", "line 3 does not follow"),
+        ("DELETE FROM timeline WHERE position = 2", "line 2 is missing"),
+    ] {
+        let fixture = Fixture::new().await;
+        for n in 0..5 {
+            fixture.acquire(&format!("k{n}"), "one").await.unwrap();
+        }
+        // Also while it is being served.
+        let good = engine::verify(&fixture.path()).await.unwrap();
+        assert_eq!((good.base, good.head), (Position(0), Position(5)));
+        fixture.engine.close().await;
+        let url = format!("sqlite:{}", fixture.path().display());
+        let mut db = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
+        sqlx::query(change).execute(&mut db).await.unwrap();
+        let error = engine::verify(&fixture.path()).await.unwrap_err().to_string();
+        assert!(error.contains(wrong), "{error}");
+    }
+}

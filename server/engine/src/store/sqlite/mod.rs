@@ -12,6 +12,7 @@ mod project;
 mod reading;
 mod rows;
 mod tx;
+mod verify;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::memory::Memory;
 pub(crate) use self::reading::SqliteReading;
+pub use self::verify::{Verified, VerifyError, verify};
 use crate::access::Directory;
 use crate::clock::{Clock, TimeSource};
 use crate::error::{OpenError, StoreError};

@@ -35,7 +35,7 @@ const HASH_AT: &str = "-- hash at\nSELECT hash FROM timeline WHERE position = ?1
 const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM head) FROM timeline \
      WHERE position > ?1 ORDER BY position LIMIT ?2";
 const READ_BASE: &str = "-- read base\nSELECT base_position FROM head WHERE id = 1";
-const BASE_HASH: &str = "-- base hash\nSELECT base_hash FROM head WHERE id = 1";
+const BASE: &str = "-- base\nSELECT base_position, base_hash FROM head WHERE id = 1";
 const LOAD_PROGRESS: &str = "-- load progress\nSELECT epoch, applied, hash FROM progress WHERE id = 1";
 const INSERT_PROGRESS: &str =
     "-- create progress\nINSERT INTO progress (id, epoch, applied, hash) VALUES (1, ?1, ?2, ?3)";
@@ -44,7 +44,7 @@ const GREATEST_TOKEN: &str = "-- greatest token\nSELECT coalesce(max(token), 0) 
 /// Every statement on the truth in this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE_HASH]
+    vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE]
 }
 
 /// Every statement on the read models in this file, for the test that prepares them.
@@ -118,9 +118,20 @@ async fn refuse_newer(db: &mut SqliteConnection, path: &Path, migrations: &Migra
     Ok(())
 }
 
+/// For a connection that only reads.
+pub(super) fn reading(path: &Path) -> SqliteConnectOptions {
+    options(path).read_only(true)
+}
+
 /// A pool that only reads.
 pub(super) fn readers(path: &Path, most: u32) -> SqlitePool {
-    SqlitePoolOptions::new().max_connections(most).connect_lazy_with(options(path).read_only(true))
+    SqlitePoolOptions::new().max_connections(most).connect_lazy_with(reading(path))
+}
+
+/// Up to where retention has taken lines away, and the hash of the line there.
+pub(super) async fn base(db: &mut SqliteConnection) -> Result<(Position, Hash), StoreError> {
+    let (position, stored): (i64, Vec<u8>) = sqlx::query_as(BASE).fetch_one(db).await?;
+    Ok((Position(position), hash(&stored)?))
 }
 
 /// The row of `head`, and the last line.
@@ -204,11 +215,11 @@ pub(super) async fn views(path: &Path, head: &Head, truth: &mut SqliteConnection
     }
     let mut db = connect_views(&file).await?;
     VIEW_MIGRATIONS.run(&mut db).await?;
-    let base_hash: Vec<u8> = sqlx::query_scalar(BASE_HASH).fetch_one(truth).await.map_err(StoreError::from)?;
+    let (_, base_hash) = base(truth).await?;
     sqlx::query(INSERT_PROGRESS)
         .bind(head.epoch.to_string())
         .bind(head.base.0)
-        .bind(base_hash)
+        .bind(base_hash.to_vec())
         .execute(&mut db)
         .await
         .map_err(StoreError::from)?;

@@ -1,0 +1,46 @@
+//! `job-leases verify`: is the timeline what was written?
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::exit::{Exit, Problem};
+use super::output;
+use crate::serve::Database;
+
+/// Check the timeline of a database file: no line missing, none changed; also while it is being served
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// The database: `sqlite:PATH`; the file under the user's data folder if absent
+    #[arg(long, env = "JOB_LEASES_DATABASE", value_name = "URL")]
+    database: Option<Database>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verify {
+    pub(super) async fn run(self) -> Result<(), Problem> {
+        let path: PathBuf = match self.database {
+            Some(Database(path)) => path,
+            None => crate::serve::default_database()
+                .map_err(|error| Problem::new(Exit::Configuration, format_args!("{error:#}")))?,
+        };
+        if !path.exists() {
+            return Err(Problem::new(Exit::Nothing, format_args!("there is no database at {}", path.display())));
+        }
+        let verified = engine::verify(&path).await;
+        let verified = verified.map_err(|error| Problem::new(Exit::Internal, format_args!("NOT verified: {error}")))?;
+        let hash: String = verified.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (after, last) = (verified.base.0, verified.head.0);
+        if self.json {
+            output::json(&json!({ "verified": true, "after": after, "last": last, "hash": hash }))?;
+        } else {
+            output::table(
+                &["VERIFIED", "AFTER", "LAST", "HASH"],
+                &[vec!["yes".to_owned(), after.to_string(), last.to_string(), hash]],
+            )?;
+        }
+        Ok(())
+    }
+}
