@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use cli_support::{Fake, Mode, finish, now, until};
+use rustix::process::{getpid, set_child_subreaper};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tempfile::TempDir;
 
@@ -376,6 +377,15 @@ fn what_the_command_leaves_behind_is_stopped_before_the_lease_is_given_back() {
     let released_at = fake.state().calls.last().unwrap().at;
     assert_eq!(fake.operations(), ["acquire", "release"]);
     assert!(traces.last_beat() < released_at);
+}
+
+#[test]
+fn what_has_ended_but_is_never_buried_holds_nothing_up() {
+    // Orphans come to this process, which does not wait for them; so does the first process of many a container.
+    set_child_subreaper(Some(getpid())).unwrap();
+    let fake = Fake::start();
+    let (code, _, err) = finish(fake.run(&[], "sleep 0.2 & exit 3"));
+    assert_eq!((code, err.as_str()), (3, ""));
 }
 
 #[test]

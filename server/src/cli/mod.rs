@@ -24,7 +24,6 @@ pub use exit::{Exit, usage};
 
 // The subcommands. (Not a doc comment: clap would take it for what the program is about.)
 #[derive(Debug, clap::Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "made once, for the one command of this process")]
 pub enum Command {
     Run(run::Run),
     #[command(after_help = HELP)]
