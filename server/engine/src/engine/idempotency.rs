@@ -40,21 +40,21 @@ pub struct Remembered {
 /// What was answered. No secret is ever in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stored {
-    /// A grant, to be reported as the lease is when asked again.
+    /// A lease that its caller counts on, to be reported as it is when asked again, or as lost.
     Grant(Reply),
     /// Any other command's reply.
     Reply(Reply),
-    /// The replies of a batch, in order; which of them are grants.
+    /// The replies of a batch, in order; which of them are leases that the caller counts on.
     Batch(Vec<(Result<Reply, Refusal>, bool)>),
     /// A token or session was made or ended: its public id.
     Access(Arc<str>),
 }
 
 impl Stored {
-    /// The leases that were granted.
+    /// The leases that are told anew.
     pub(crate) fn grants(&self) -> Box<dyn Iterator<Item = &LeaseReading> + '_> {
         match self {
-            Self::Grant(reply) => Box::new(reply.leases()),
+            Self::Grant(reply) | Self::Reply(reply) => Box::new(reply.leases()),
             Self::Batch(results) => Box::new(
                 results
                     .iter()
@@ -62,7 +62,7 @@ impl Stored {
                     .filter_map(|(result, _)| result.as_ref().ok())
                     .flat_map(Reply::leases),
             ),
-            Self::Reply(_) | Self::Access(_) => Box::new(std::iter::empty()),
+            Self::Access(_) => Box::new(std::iter::empty()),
         }
     }
 }

@@ -171,7 +171,7 @@ impl<'a, T: Tx> Staging<'a, T> {
         match answer {
             Answer::Done(reply) => {
                 self.remember(&work.call, || {
-                    if granted { Stored::Grant(reply.clone()) } else { Stored::Reply(reply.clone()) }
+                    if is_counted_on(command) { Stored::Grant(reply.clone()) } else { Stored::Reply(reply.clone()) }
                 });
                 Verdict::Done { outcome: Outcome::Reply(reply), replayed: false, granted }
             }
@@ -230,11 +230,7 @@ impl<'a, T: Tx> Staging<'a, T> {
         if results.iter().any(Result::is_ok) {
             self.remember(&work.call, || {
                 let with_kind = results.iter().cloned().zip(commands);
-                Stored::Batch(
-                    with_kind
-                        .map(|(result, (_, command))| (result, matches!(command, Command::Acquire { .. })))
-                        .collect(),
-                )
+                Stored::Batch(with_kind.map(|(result, (_, command))| (result, is_counted_on(command))).collect())
             });
         }
         Verdict::Done { outcome: Outcome::Batch(results), replayed: false, granted: true }
@@ -369,6 +365,10 @@ impl<'a, T: Tx> Staging<'a, T> {
     /// A stored answer; grants as the leases are now, so that no replay makes a dead lease look alive.
     fn answer_again(&self, stored: &Stored) -> Result<Outcome, Refusal> {
         match stored {
+            Stored::Reply(Reply::Lease(reading)) => Ok(Outcome::Reply(Reply::Lease(LeaseReading {
+                lease_key: reading.lease_key.clone(),
+                lease: self.known(reading).unwrap_or(&reading.lease).clone(),
+            }))),
             Stored::Reply(reply) => Ok(Outcome::Reply(reply.clone())),
             Stored::Access(id) => Ok(Outcome::Access(Arc::clone(id))),
             Stored::Grant(Reply::Leases(readings)) => {
@@ -394,14 +394,20 @@ impl<'a, T: Tx> Staging<'a, T> {
         if let Some(lease) = holder.filter(|lease| lease.token == reading.lease.token) {
             return Ok(LeaseReading { lease_key: reading.lease_key.clone(), lease: lease.clone() });
         }
-        let last = room.and_then(|room| room.key.lease.as_ref()).filter(|lease| lease.token == reading.lease.token);
-        let lease = last.or_else(|| self.former.get(&reading.lease.token).map(|(_, lease)| lease));
+        let lease = self.known(reading);
         Err(match lease.map(|lease| lease.status(self.now)) {
             Some(domain::lease::LeaseStatus::Ended(reason)) => {
                 Refusal::LeaseLost { reason, holder: holder.map(|lease| (lease.owner.clone(), lease.acquired_at)) }
             }
             _ => Refusal::LeaseLost { reason: Ending::Expired, holder: None },
         })
+    }
+
+    /// The lease as it is now, held or over, if it is still known.
+    fn known(&self, reading: &LeaseReading) -> Option<&Lease> {
+        let last = self.rooms.get(&reading.lease_key).and_then(|room| room.key.lease.as_ref());
+        let last = last.filter(|lease| lease.token == reading.lease.token);
+        last.or_else(|| self.former.get(&reading.lease.token).map(|(_, lease)| lease))
     }
 
     fn happen(&mut self, call: &Call, happening: Happening) {
@@ -465,6 +471,11 @@ impl<'a, T: Tx> Staging<'a, T> {
         self.batch.access.push(change);
         Ok(id)
     }
+}
+
+/// Whether its caller goes by the lease it is answered with, so that a replay must not make a dead one look alive.
+const fn is_counted_on(command: &Command) -> bool {
+    matches!(command, Command::Acquire { .. } | Command::Renew { .. } | Command::Transfer { .. })
 }
 
 /// A line that does not concern one lease key.

@@ -53,6 +53,25 @@ async fn a_replayed_acquire_tells_the_lease_as_it_is_now() {
 }
 
 #[tokio::test]
+async fn a_replayed_renewal_never_makes_a_dead_lease_look_alive() {
+    let fixture = Fixture::new().await;
+    let lease = fixture.acquire("a", "one").await.unwrap();
+    let renew = || Command::Renew { lease_id: lease.lease.id(), ttl: None, shorten: false };
+    let renewed = fixture.engine.run(call_once("k", 1), lease_key("a"), renew()).await.unwrap();
+    let batch = || vec![(lease_key("a"), renew()), (lease_key("a"), Command::Release { lease_id: lease.lease.id() })];
+    let again = fixture.engine.run(call_once("k", 1), lease_key("a"), renew()).await.unwrap();
+    assert!(again.replayed);
+    assert_eq!(again.value, renewed.value);
+    fixture.engine.batch(call_once("b", 1), batch()).await.unwrap();
+    let over = fixture.engine.run(call_once("k", 1), lease_key("a"), renew()).await;
+    assert!(matches!(refusal(over), Refusal::LeaseLost { reason: Outcome::Released, holder: None }));
+    let both = fixture.engine.batch(call_once("b", 1), batch()).await.unwrap();
+    assert!(both.replayed);
+    assert!(matches!(both.value[0], Err(Refusal::LeaseLost { reason: Outcome::Released, .. })), "{:?}", both.value);
+    assert!(matches!(both.value[1], Ok(Reply::Released { .. })), "{:?}", both.value);
+}
+
+#[tokio::test]
 async fn a_refusal_without_effect_is_not_remembered() {
     let fixture = Fixture::new().await;
     let holder = fixture.acquire("a", "two").await.unwrap();
