@@ -12,21 +12,36 @@ use super::values::OUT_OF_RANGE;
 /// # Errors
 /// `malformed` if it is not a JSON object; otherwise as [`from_query`].
 pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| {
-        // Some errors of shape (an enum with two members) count as errors of syntax, so see whether it is JSON at all.
-        if error.is_data() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-            let mut reader = serde_json::Deserializer::from_slice(body);
-            match serde_path_to_error::deserialize::<_, T>(&mut reader) {
-                Err(error) => explain(&error.path().to_string(), &error.inner().to_string()),
-                // It cannot be: the same bytes failed a moment ago.
-                Ok(_) => ApiError::internal(),
-            }
-        } else {
-            let place = format!("line {}, column {}", error.line(), error.column());
-            ApiError::new("malformed", format!("the body is not JSON (at {place})"))
-        }
-    })
+    // Serde by itself would take a list of the fields' values as well.
+    if body.trim_ascii_start().first() == Some(&b'{')
+        && let Ok(value) = serde_json::from_slice(body)
+    {
+        return Ok(value);
+    }
+    Err(problem::<T>(body))
 }
+
+/// What is wrong with a body that could not be read.
+fn problem<T: DeserializeOwned>(body: &[u8]) -> ApiError {
+    if std::str::from_utf8(body).is_err() {
+        return ApiError::new("malformed", "the body is not UTF-8");
+    }
+    if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
+        let place = format!("line {}, column {}", error.line(), error.column());
+        return ApiError::new("malformed", format!("the body is not JSON (at {place})"));
+    }
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return ApiError::new("malformed", NOT_AN_OBJECT);
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        Err(error) => explain(&error.path().to_string(), &error.inner().to_string()),
+        // It cannot be: the same bytes failed a moment ago.
+        Ok(_) => ApiError::internal(),
+    }
+}
+
+const NOT_AN_OBJECT: &str = "the body must be a JSON object with the fields of this operation";
 
 /// Reads the parameters of a query.
 ///
@@ -61,7 +76,7 @@ fn explain(path: &str, message: &str) -> ApiError {
         return ApiError::invalid(join(path, name), "is given twice");
     }
     if path.is_empty() {
-        return ApiError::new("malformed", "the body must be a JSON object with the fields of this operation");
+        return ApiError::new("malformed", NOT_AN_OBJECT);
     }
     if let Some(problem) = message.strip_prefix(OUT_OF_RANGE) {
         return ApiError::out_of_range(path, problem);

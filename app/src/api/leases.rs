@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::exchange::Exchange;
 use super::page::Page;
 use super::protocol;
-use super::values::{Millis, PageSize, Prefix, list as at_most, present};
+use super::values::{Millis, PageSize, Prefix, list as at_most, object, objects, present};
 
 // What is asked.
 
@@ -146,7 +146,7 @@ pub struct AcquireManyRequest {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<Millis>,
     /// Which; no key twice.
-    #[serde(deserialize_with = "at_most::<_, _, { AcquireManyRequest::MAX }>")]
+    #[serde(deserialize_with = "objects::<_, _, { AcquireManyRequest::MAX }>")]
     pub leases: Vec<OneOfMany>,
 }
 
@@ -207,11 +207,11 @@ impl BatchRequest {
 #[serde(rename_all = "lowercase", expecting = "an object with one member: acquire, renew or release")]
 pub enum BatchOperation {
     /// Without waiting.
-    Acquire(Box<AcquireRequest>),
+    Acquire(#[serde(deserialize_with = "object")] Box<AcquireRequest>),
     /// As by itself.
-    Renew(RenewRequest),
+    Renew(#[serde(deserialize_with = "object")] RenewRequest),
     /// As by itself.
-    Release(ReleaseRequest),
+    Release(#[serde(deserialize_with = "object")] ReleaseRequest),
 }
 
 /// List leases: the latest of each key, unless a status or another filter says otherwise.

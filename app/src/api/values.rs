@@ -4,7 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use domain::{LeaseKey, TextError};
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 /// How the message of a value that is of the right kind, but too small or too large, begins.
@@ -141,6 +142,47 @@ impl From<Prefix> for String {
 /// Those of the value.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
+}
+
+/// Reads what must be an object: serde by itself would take a list of the fields' values as well.
+///
+/// # Errors
+/// If it is anything else, and those of the fields.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(fields))
+        }
+    }
+
+    deserializer.deserialize_any(Object(PhantomData))
+}
+
+/// Reads a list of at most `MAX` objects.
+///
+/// # Errors
+/// If there are more, and those of the items.
+pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MAX: usize>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Item<T>(T);
+
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Item<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            object(deserializer).map(Self)
+        }
+    }
+
+    let items: Vec<Item<T>> = list::<D, Item<T>, MAX>(deserializer)?;
+    Ok(items.into_iter().map(|Item(item)| item).collect())
 }
 
 /// Reads a list of at most `MAX` items, and stops reading when there are more.

@@ -33,7 +33,7 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     let route = http.metrics.route(request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str));
     let path =
         tracing::enabled!(target: "job_leases::access", tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
-    http.metrics.begin();
+    let _under_way = http.metrics.begin();
     let places = Places::take(&http, &request);
     let answered = match (places, identify(&http, &request)) {
         (Err(error), _) | (_, Err(error)) => Err(error),
@@ -50,7 +50,7 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     headers::secure(response.headers_mut(), http.https());
     let status = response.status();
     let seconds = watch.seconds();
-    http.metrics.end(route, status.as_u16(), seconds);
+    http.metrics.answered(route, status.as_u16(), seconds);
     if status.is_server_error() {
         tracing::warn!(request_id = &*id.0, %method, route, status = status.as_u16(), seconds, "a request failed");
     } else if let Some(path) = path {

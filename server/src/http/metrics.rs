@@ -62,6 +62,15 @@ impl fmt::Debug for Metrics {
     }
 }
 
+/// A request that is under way. Callers hang up at any time, and what serves them is then dropped.
+pub(super) struct UnderWay(Gauge);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// Half a millisecond to a minute, the longest wait.
 fn request_times() -> Histogram {
     Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
@@ -101,12 +110,14 @@ impl Metrics {
         }
     }
 
-    pub(super) fn begin(&self) {
+    /// A request has come; it is under way until the guard is dropped, answered or not.
+    pub(super) fn begin(&self) -> UnderWay {
         self.under_way.inc();
+        UnderWay(self.under_way.clone())
     }
 
-    pub(super) fn end(&self, route: &'static str, status: u16, seconds: f64) {
-        self.under_way.dec();
+    /// A request was answered.
+    pub(super) fn answered(&self, route: &'static str, status: u16, seconds: f64) {
         self.answers.get_or_create(&Answer { route, status }).inc();
         self.seconds.get_or_create(&Route { route }).observe(seconds);
     }

@@ -1,10 +1,7 @@
 //! Who may do what.
 
-use std::time::Duration;
-
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use crate::support::{self, ADMIN, Answer, Test, members};
 
@@ -104,7 +101,10 @@ async fn a_token_that_is_limited_to_prefixes_sees_and_touches_nothing_else() {
             ("leases/quarantine", json!({"lease_key": key, "reason": "r"})),
             ("leases/lift", json!({"lease_key": key, "reason": "r"})),
             ("leases/acquire-many", json!({"owner": "w", "leases": [{"lease_key": "a/2"}, {"lease_key": key}]})),
-            ("leases/batch", json!({"operations": [{"acquire": {"lease_key": "a/2", "owner": "w"}}, {"release": {"lease_key": key, "lease_id": id}}]})),
+            (
+                "leases/batch",
+                json!({"operations": [{"acquire": {"lease_key": "a/2", "owner": "w"}}, {"release": {"lease_key": key, "lease_id": id}}]}),
+            ),
         ] {
             let mut error = limited.post(operation, request).await.refused(403, "forbidden");
             // The same word for what exists and what does not.
@@ -113,7 +113,9 @@ async fn a_token_that_is_limited_to_prefixes_sees_and_touches_nothing_else() {
         }
     }
     limited.post("leases/get", json!({"lease_key": "a/2"})).await.refused(404, "lease_key_unknown");
-    let keys = |page: Value| page["items"].as_array().unwrap().iter().map(|lease| lease["lease_key"].clone()).collect::<Vec<_>>();
+    let keys = |page: Value| {
+        page["items"].as_array().unwrap().iter().map(|lease| lease["lease_key"].clone()).collect::<Vec<_>>()
+    };
     assert_eq!(keys(limited.post("leases/list", json!({})).await.ok()), ["a/1", "shared-1"]);
     assert_eq!(keys(limited.post("leases/list", json!({"prefix": "b/"})).await.ok()), [] as [&str; 0]);
     assert_eq!(keys(limited.post("leases/list", json!({"prefix": "a"})).await.ok()), ["a/1"]);
@@ -132,7 +134,8 @@ async fn a_token_is_shown_once_listed_without_its_secret_and_revoked_for_good() 
     let test = Test::start().await;
     let admin = test.client();
     let made = admin.post("tokens/create", json!({"name": "ci", "role": "worker", "prefixes": ["ci/"]})).await.ok();
-    let names = ["created_at", "expires_at", "name", "prefixes", "revoked_at", "role", "server_time", "token", "token_id"];
+    let names =
+        ["created_at", "expires_at", "name", "prefixes", "revoked_at", "role", "server_time", "token", "token_id"];
     assert_eq!(members(&made), names);
     let secret = made["token"].as_str().unwrap();
     assert_eq!((&secret[..3], secret.len()), ("jl_", 46));
@@ -157,12 +160,13 @@ async fn a_token_is_shown_once_listed_without_its_secret_and_revoked_for_good() 
 #[tokio::test]
 async fn a_token_stops_working_at_its_expiry() {
     let test = Test::start().await;
-    let soon = domain::Timestamp::from_micros(test.server.engine().now().as_micros() + 400_000);
-    let made = test.client().post("tokens/create", json!({"name": "t", "role": "viewer", "expires_at": soon})).await.ok();
+    let soon = domain::Timestamp::from_micros(test.server.engine().now().as_micros() + 4_000_000);
+    let made =
+        test.client().post("tokens/create", json!({"name": "t", "role": "viewer", "expires_at": soon})).await.ok();
     let client = test.client_with(made["token"].as_str().unwrap());
     client.post("meta/get", json!({})).await.ok();
-    sleep(Duration::from_millis(500)).await;
-    client.post("meta/get", json!({})).await.refused(401, "unauthenticated");
+    support::until("it has stopped", async || client.post("meta/get", json!({})).await.status == 401).await;
+    assert!(test.server.engine().now() >= soon, "not before");
 }
 
 /// Signs in and gives the cookie, or the status if that was refused.
@@ -215,7 +219,8 @@ async fn a_link_signs_in_once_and_looking_at_it_uses_nothing_up() {
 #[tokio::test]
 async fn a_session_has_the_rights_of_its_token_and_ends_with_it() {
     let test = Test::start().await;
-    let made = test.client().post("tokens/create", json!({"name": "dora", "role": "viewer", "prefixes": ["a/"]})).await.ok();
+    let made =
+        test.client().post("tokens/create", json!({"name": "dora", "role": "viewer", "prefixes": ["a/"]})).await.ok();
     let secret = made["token"].as_str().unwrap();
     assert_eq!(sign_in(&test, &[("token", "jl_wrong")]).await, Err(StatusCode::UNAUTHORIZED));
     assert_eq!(sign_in(&test, &[]).await, Err(StatusCode::UNPROCESSABLE_ENTITY));
@@ -230,7 +235,10 @@ async fn a_session_has_the_rights_of_its_token_and_ends_with_it() {
         Answer::of(request.send().await.unwrap()).await
     };
     let session = ask("sessions/current", json!({})).await.ok();
-    assert_eq!((&session["name"], &session["role"], &session["prefixes"]), (&json!("dora"), &json!("viewer"), &json!(["a/"])));
+    assert_eq!(
+        (&session["name"], &session["role"], &session["prefixes"]),
+        (&json!("dora"), &json!("viewer"), &json!(["a/"]))
+    );
     ask("leases/acquire", json!({"lease_key": "a/1", "owner": "w"})).await.refused(403, "forbidden");
     ask("leases/get", json!({"lease_key": "b/1"})).await.refused(403, "forbidden");
     test.client().post("tokens/revoke", json!({"token_id": made["token_id"]})).await.ok();

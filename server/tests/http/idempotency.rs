@@ -105,9 +105,15 @@ async fn every_change_takes_a_key_and_no_read_does() {
     let token = json!({"name": "t", "role": "viewer"});
     let stop = json!({"lease_key": "q", "reason": "r"});
     for (n, (operation, request)) in [
-        ("leases/acquire-many", many), ("leases/batch", batch), ("leases/quarantine", stop.clone()), ("leases/lift", stop),
+        ("leases/acquire-many", many),
+        ("leases/batch", batch),
+        ("leases/quarantine", stop.clone()),
+        ("leases/lift", stop),
         ("tokens/create", token),
-    ].into_iter().enumerate() {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let key = format!("k-{n}");
         let first = client.keyed(&key, operation, request.clone()).await.ok();
         let again = client.keyed(&key, operation, request).await;
@@ -117,7 +123,11 @@ async fn every_change_takes_a_key_and_no_read_does() {
             "leases/acquire-many" => assert_eq!(again["leases"][1]["lease_id"], first["leases"][1]["lease_id"]),
             "leases/batch" => assert_eq!(again["results"][0]["ok"]["lease_id"], first["results"][0]["ok"]["lease_id"]),
             "tokens/create" => {
-                assert_eq!((&again["token_id"], again.get("token")), (&first["token_id"], None), "the secret is shown once");
+                assert_eq!(
+                    (&again["token_id"], again.get("token")),
+                    (&first["token_id"], None),
+                    "the secret is shown once"
+                );
             }
             _ => assert_eq!(again["status"], first["status"]),
         }

@@ -8,8 +8,21 @@ use tokio::time::sleep;
 use crate::support::{Test, members};
 
 const LEASE: [&str; 15] = [
-    "acquired_at", "expires_at", "fencing_token", "job_key", "lease_id", "lease_key", "max_hold_until", "metadata", "owner",
-    "renewals", "server_time", "status", "subjects", "ttl_remaining_ms", "updated_at",
+    "acquired_at",
+    "expires_at",
+    "fencing_token",
+    "job_key",
+    "lease_id",
+    "lease_key",
+    "max_hold_until",
+    "metadata",
+    "owner",
+    "renewals",
+    "server_time",
+    "status",
+    "subjects",
+    "ttl_remaining_ms",
+    "updated_at",
 ];
 
 fn micros(time: &Value) -> i64 {
@@ -170,10 +183,16 @@ async fn a_quarantined_key_is_granted_to_nobody_while_its_holder_may_go_on() {
     client.post("leases/lift", json!({"lease_key": "k", "reason": "r"})).await.refused(409, "not_quarantined");
     let taken = client.take("k", "a").await;
     let key = client.post("leases/quarantine", json!({"lease_key": "k", "reason": "corrupt"})).await.ok();
-    assert_eq!(members(&key), ["cooling_until", "lease", "lease_key", "quarantine", "queue_length", "server_time", "status"]);
+    assert_eq!(
+        members(&key),
+        ["cooling_until", "lease", "lease_key", "quarantine", "queue_length", "server_time", "status"]
+    );
     assert_eq!(key["status"], "quarantined");
     assert_eq!(members(&key["quarantine"]), ["by", "reason", "since"]);
-    assert_eq!((&key["quarantine"]["reason"], &key["quarantine"]["by"]["name"]), (&json!("corrupt"), &json!("bootstrap")));
+    assert_eq!(
+        (&key["quarantine"]["reason"], &key["quarantine"]["by"]["name"]),
+        (&json!("corrupt"), &json!("bootstrap"))
+    );
     let names = json!({"lease_key": "k", "lease_id": taken["lease_id"]});
     client.post("leases/renew", names.clone()).await.ok();
     client.post("leases/release", names).await.ok();
@@ -196,7 +215,8 @@ async fn a_fencing_token_is_current_stale_or_unknown() {
     let client = test.client();
     let taken = client.take("k", "a").await;
     let token = taken["fencing_token"].as_u64().unwrap();
-    let ask = async |token: u64| client.post("leases/validate", json!({"lease_key": "k", "fencing_token": token})).await.ok();
+    let ask =
+        async |token: u64| client.post("leases/validate", json!({"lease_key": "k", "fencing_token": token})).await.ok();
     assert_eq!(ask(token).await, json!({"verdict": "current", "current_token": token}));
     assert_eq!(ask(token - 1).await, json!({"verdict": "stale", "current_token": token}));
     assert_eq!(ask(token + 1).await, json!({"verdict": "unknown", "current_token": token}));
@@ -225,7 +245,8 @@ async fn several_keys_are_taken_together_or_not_at_all() {
     let request = json!({"owner": "w", "leases": [{"lease_key": "c"}, {"lease_key": "b"}, {"lease_key": "a"}]});
     let error = client.post("leases/acquire-many", request).await.refused(409, "keys_busy");
     let keys = error["details"]["keys"].as_array().unwrap();
-    let mut named: Vec<_> = keys.iter().map(|key| (key["lease_key"].as_str().unwrap(), key["code"].as_str().unwrap())).collect();
+    let mut named: Vec<_> =
+        keys.iter().map(|key| (key["lease_key"].as_str().unwrap(), key["code"].as_str().unwrap())).collect();
     named.sort_unstable();
     assert_eq!(named, [("a", "held"), ("b", "held")], "all that are in the way are named");
     assert_eq!(members(&keys[0]["details"]).len(), 5);
@@ -246,14 +267,17 @@ async fn a_batch_does_its_operations_in_order_each_with_its_result() {
     let mine = client.take("mine", "w").await;
     let names = json!({"lease_key": "mine", "lease_id": mine["lease_id"]});
     let answer = client
-        .post("leases/batch", json!({"operations": [
-            {"acquire": {"lease_key": "a", "owner": "w"}},
-            {"acquire": {"lease_key": "held", "owner": "w"}},
-            {"renew": names},
-            {"release": names},
-            {"renew": names},
-            {"acquire": {"lease_key": "mine", "owner": "w2"}},
-        ]}))
+        .post(
+            "leases/batch",
+            json!({"operations": [
+                {"acquire": {"lease_key": "a", "owner": "w"}},
+                {"acquire": {"lease_key": "held", "owner": "w"}},
+                {"renew": names},
+                {"release": names},
+                {"renew": names},
+                {"acquire": {"lease_key": "mine", "owner": "w2"}},
+            ]}),
+        )
         .await
         .ok();
     let results = answer["results"].as_array().unwrap();
@@ -277,10 +301,12 @@ async fn a_list_is_filtered_sorted_and_paged() {
     let test = Test::start().await;
     let client = test.client();
     let operations: Vec<Value> = (0..25)
-        .map(|n| json!({"acquire": {
-            "lease_key": format!("p{}/{n:02}", n % 2), "owner": format!("o{}", n % 5), "job_key": "j",
-            "subjects": [format!("customer:{}", n % 3)], "ttl_ms": 60_000 + n,
-        }}))
+        .map(|n| {
+            json!({"acquire": {
+                "lease_key": format!("p{}/{n:02}", n % 2), "owner": format!("o{}", n % 5), "job_key": "j",
+                "subjects": [format!("customer:{}", n % 3)], "ttl_ms": 60_000 + n,
+            }})
+        })
         .collect();
     client.post("leases/batch", json!({"operations": operations})).await.ok();
     let page = client.post("leases/list", json!({})).await.ok();
@@ -288,7 +314,8 @@ async fn a_list_is_filtered_sorted_and_paged() {
     assert_eq!(members(&page["as_of"]), ["position", "time"]);
     assert_eq!((page["items"].as_array().unwrap().len(), &page["next"]), (25, &Value::Null));
     assert_eq!(members(&page["items"][0]), LEASE);
-    let count = async |request: Value| client.post("leases/list", request).await.ok()["items"].as_array().unwrap().len();
+    let count =
+        async |request: Value| client.post("leases/list", request).await.ok()["items"].as_array().unwrap().len();
     assert_eq!(count(json!({"prefix": "p1/"})).await, 12);
     assert_eq!(count(json!({"owner": "o0"})).await, 5);
     assert_eq!(count(json!({"job_key": "j", "prefix": "p0/"})).await, 13);
@@ -297,7 +324,16 @@ async fn a_list_is_filtered_sorted_and_paged() {
     assert_eq!(count(json!({"status": "held"})).await, 25);
     assert_eq!(count(json!({"status": "released"})).await, 0);
 
-    for sort in ["lease_key", "-lease_key", "acquired_at", "-acquired_at", "expires_at", "-expires_at", "updated_at", "-updated_at"] {
+    for sort in [
+        "lease_key",
+        "-lease_key",
+        "acquired_at",
+        "-acquired_at",
+        "expires_at",
+        "-expires_at",
+        "updated_at",
+        "-updated_at",
+    ] {
         let (field, down) = (sort.trim_start_matches('-'), sort.starts_with('-'));
         let mut all: Vec<(String, String)> = Vec::new();
         let mut cursor = Value::Null;
@@ -308,7 +344,11 @@ async fn a_list_is_filtered_sorted_and_paged() {
             }
             let page = client.post("leases/list", request).await.ok();
             let items = page["items"].as_array().unwrap();
-            all.extend(items.iter().map(|lease| (lease[field].as_str().unwrap().into(), lease["lease_key"].as_str().unwrap().into())));
+            all.extend(
+                items
+                    .iter()
+                    .map(|lease| (lease[field].as_str().unwrap().into(), lease["lease_key"].as_str().unwrap().into())),
+            );
             cursor = page["next"].clone();
             if cursor.is_null() {
                 break;
@@ -339,11 +379,15 @@ async fn every_grant_of_a_key_is_in_its_history_newest_first() {
     }
     let first = client.get("/api/v1/leases/history?lease_key=k&limit=2").await.ok();
     assert_eq!(members(&first), ["as_of", "items", "next", "server_time"]);
-    let owners = |page: &Value| page["items"].as_array().unwrap().iter().map(|lease| lease["owner"].clone()).collect::<Vec<_>>();
+    let owners =
+        |page: &Value| page["items"].as_array().unwrap().iter().map(|lease| lease["owner"].clone()).collect::<Vec<_>>();
     assert_eq!(owners(&first), ["c", "b"]);
     let rest = client.post("leases/history", json!({"lease_key": "k", "limit": 2, "cursor": first["next"]})).await.ok();
     assert_eq!((owners(&rest), &rest["next"]), (vec![json!("a")], &Value::Null));
-    assert_eq!(client.post("leases/list", json!({"status": "released"})).await.ok()["items"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        client.post("leases/list", json!({"status": "released"})).await.ok()["items"].as_array().unwrap().len(),
+        3
+    );
     client.post("leases/history", json!({"lease_key": "k", "cursor": "x"})).await.refused(422, "cursor_invalid");
 }
 
@@ -352,13 +396,23 @@ async fn reserved_keys_and_ranges_are_refused_with_the_field() {
     let test = Test::start().await;
     let client = test.client();
     for key in ["job:x", "job-leases/upkeep"] {
-        let error = client.post("leases/acquire", json!({"lease_key": key, "owner": "w"})).await.refused(422, "lease_key_invalid");
+        let error = client
+            .post("leases/acquire", json!({"lease_key": key, "owner": "w"}))
+            .await
+            .refused(422, "lease_key_invalid");
         assert_eq!(error["field"], "lease_key");
     }
     const DAY: u64 = 24 * 60 * 60 * 1000;
     for (field, value) in [
-        ("ttl_ms", 0), ("ttl_ms", 99), ("ttl_ms", DAY + 1), ("ttl_ms", u64::MAX), ("wait_ms", 60_001), ("max_hold_ms", 0),
-        ("max_hold_ms", u64::MAX), ("min_hold_ms", DAY + 1), ("lock_delay_ms", DAY + 1),
+        ("ttl_ms", 0),
+        ("ttl_ms", 99),
+        ("ttl_ms", DAY + 1),
+        ("ttl_ms", u64::MAX),
+        ("wait_ms", 60_001),
+        ("max_hold_ms", 0),
+        ("max_hold_ms", u64::MAX),
+        ("min_hold_ms", DAY + 1),
+        ("lock_delay_ms", DAY + 1),
     ] {
         let request = json!({"lease_key": "k", "owner": "w", field: value});
         let error = client.post("leases/acquire", request).await.refused(422, &format!("{field}_out_of_range"));
@@ -396,6 +450,7 @@ async fn the_figures_count_what_happened() {
     let counters = client.post("counters/get", json!({})).await.ok();
     let names = ["as_of", "collisions_today", "collisions_total", "grants", "held", "keys", "server_time", "waiting"];
     assert_eq!(members(&counters), names);
-    let figures = ["collisions_today", "grants", "held", "keys", "waiting"].map(|name| counters[name].as_u64().unwrap());
+    let figures =
+        ["collisions_today", "grants", "held", "keys", "waiting"].map(|name| counters[name].as_u64().unwrap());
     assert_eq!(figures, [3, 2, 2, 2, 0]);
 }

@@ -47,13 +47,19 @@ fn fault(document: &Value, described: &Value, value: &Value, at: &str) -> Option
             }
         }
         for (name, value) in fields {
-            let Some(field) = described["properties"].get(name) else { return Some(format!("{at}.{name} is not described")) };
+            let Some(field) = described["properties"].get(name) else {
+                return Some(format!("{at}.{name} is not described"));
+            };
             if let Some(fault) = fault(document, field, value, &format!("{at}.{name}")) {
                 return Some(fault);
             }
         }
     }
-    value.as_array().into_iter().flatten().find_map(|item| fault(document, &described["items"], item, &format!("{at}[]")))
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find_map(|item| fault(document, &described["items"], item, &format!("{at}[]")))
 }
 
 fn check(document: &Value, described: &Value, value: &Value, at: &str) {
@@ -87,12 +93,16 @@ async fn every_operation_reads_the_fields_that_are_described_and_no_others() {
                 "fencing_token": 1, "leases": [{"lease_key": "k"}], "operations": [{"acquire": {"lease_key": "k", "owner": "w"}}],
                 "name": "n", "role": "viewer", "token_id": "t"});
             let known = described["properties"].as_object().unwrap();
-            all.as_object_mut().unwrap().retain(|name, _| known.contains_key(name) && name != required.as_str().unwrap());
-            let error = client.post(operation, all).await.refused(422, &format!("{}_invalid", required.as_str().unwrap()));
+            all.as_object_mut()
+                .unwrap()
+                .retain(|name, _| known.contains_key(name) && name != required.as_str().unwrap());
+            let error =
+                client.post(operation, all).await.refused(422, &format!("{}_invalid", required.as_str().unwrap()));
             assert!(error["message"].as_str().unwrap().ends_with("is required"), "{error}");
         }
         if let Some(get) = methods.get("get") {
-            let mut parameters: Vec<_> = get["parameters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+            let mut parameters: Vec<_> =
+                get["parameters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
             parameters.sort_unstable();
             assert_eq!(parameters, members(&described["properties"]), "{path}");
             let unknown = Answer::of(client.request(Method::GET, &format!("{path}?%01=1")).send().await.unwrap()).await;

@@ -45,7 +45,13 @@ async fn the_first_page_comes_with_its_leases_and_a_strict_policy() {
         assert_eq!(answer.status, 200);
         let policy = answer.header("content-security-policy").unwrap().to_owned();
         let nonce = policy.split("'nonce-").nth(1).unwrap().split('\'').next().unwrap().to_owned();
-        for part in ["default-src 'none'", "'strict-dynamic'", "'wasm-unsafe-eval'", "base-uri 'none'", "frame-ancestors 'none'"] {
+        for part in [
+            "default-src 'none'",
+            "'strict-dynamic'",
+            "'wasm-unsafe-eval'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        ] {
             assert!(policy.contains(part), "{policy}");
         }
         assert!(!policy.contains("unsafe-inline"));

@@ -126,7 +126,15 @@ async fn health_and_figures_are_told() {
     ] {
         assert!(figures.contains(line), "{line} is not in\n{figures}");
     }
-    for name in ["batch_commands", "flush_seconds", "wait_seconds", "waiting_callers", "outages", "read_model_backlog", "event_streams"] {
+    for name in [
+        "batch_commands",
+        "flush_seconds",
+        "wait_seconds",
+        "waiting_callers",
+        "outages",
+        "read_model_backlog",
+        "event_streams",
+    ] {
         assert!(figures.contains(&format!("job_leases_{name}")), "{name}");
     }
 }

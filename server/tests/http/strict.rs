@@ -17,13 +17,26 @@ async fn a_body_is_a_json_object_of_at_most_a_mebibyte() {
         client.raw("leases/get", JSON, body).await.refused(400, "malformed");
     }
     client.raw("leases/get", JSON, vec![b'{', b'"', 0xff, b'"', b'}']).await.refused(400, "malformed");
+    // Nor may the fields of an object come as a list, at any depth.
+    for (operation, body) in [
+        ("leases/acquire", "[\"k\",\"w\"]"),
+        ("leases/acquire-many", "{\"owner\":\"w\",\"leases\":[[\"k\"]]}"),
+        ("leases/batch", "{\"operations\":[{\"release\":[\"k\",\"ls_00000000001\"]}]}"),
+        ("leases/batch", "{\"operations\":[{\"acquire\":[\"k\",\"w\"]}]}"),
+    ] {
+        let answer = client.raw(operation, JSON, body).await;
+        assert!(matches!(answer.status.as_u16(), 400 | 422), "{body}: {}", answer.body);
+    }
     let deep = format!("{{\"lease_key\":{}", "[".repeat(100_000));
     client.raw("leases/get", JSON, deep).await.refused(400, "malformed");
     for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
         let body = "{\"lease_key\":\"k\"}";
         client.raw("leases/get", content_type, body).await.refused(415, "unsupported_media_type");
     }
-    client.raw("leases/get", "application/json; charset=utf-8", "{\"lease_key\":\"k\"}").await.refused(404, "lease_key_unknown");
+    client
+        .raw("leases/get", "application/json; charset=utf-8", "{\"lease_key\":\"k\"}")
+        .await
+        .refused(404, "lease_key_unknown");
     let large = format!("{{\"lease_key\":\"{}\"}}", "k".repeat(1024 * 1024));
     client.raw("leases/get", JSON, large).await.refused(413, "too_large");
     let whole = format!("{{\"lease_key\":\"{}\"}}", "k".repeat(1024 * 1024 - 16));
@@ -60,7 +73,10 @@ async fn the_field_at_fault_is_named() {
         let error = client.post("leases/acquire", body.clone()).await.refused(422, code);
         assert_eq!(error["field"], field, "{body}");
     }
-    let id = client.post("leases/release", json!({"lease_key": "k", "lease_id": "7"})).await.refused(422, "lease_id_invalid");
+    let id = client
+        .post("leases/release", json!({"lease_key": "k", "lease_id": "7"}))
+        .await
+        .refused(422, "lease_id_invalid");
     assert_eq!(id["field"], "lease_id");
     for token in [json!(0), json!(9_007_199_254_740_992_u64), json!(-1)] {
         let request = json!({"lease_key": "k", "fencing_token": token});
@@ -72,11 +88,20 @@ async fn the_field_at_fault_is_named() {
     let operations: Vec<Value> = (0..501).map(|_| json!({"acquire": {"lease_key": "k", "owner": "w"}})).collect();
     client.post("leases/batch", json!({"operations": operations})).await.refused(422, "operations_out_of_range");
     let leases: Vec<Value> = (0..101).map(|n| json!({"lease_key": n.to_string()})).collect();
-    client.post("leases/acquire-many", json!({"owner": "w", "leases": leases})).await.refused(422, "leases_out_of_range");
+    client
+        .post("leases/acquire-many", json!({"owner": "w", "leases": leases}))
+        .await
+        .refused(422, "leases_out_of_range");
     client.post("leases/break", json!({"lease_key": "k"})).await.refused(422, "reason_invalid");
     client.post("tokens/create", json!({"name": "x", "role": "root"})).await.refused(422, "role_invalid");
-    client.post("tokens/create", json!({"name": "x", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"})).await.refused(422, "expires_at_out_of_range");
-    client.post("tokens/create", json!({"name": "x", "role": "viewer", "expires_at": "tomorrow"})).await.refused(422, "expires_at_invalid");
+    client
+        .post("tokens/create", json!({"name": "x", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}))
+        .await
+        .refused(422, "expires_at_out_of_range");
+    client
+        .post("tokens/create", json!({"name": "x", "role": "viewer", "expires_at": "tomorrow"}))
+        .await
+        .refused(422, "expires_at_invalid");
     client.post("counters/get", json!({"all": true})).await.refused(422, "unknown_field");
 }
 
@@ -111,9 +136,10 @@ async fn a_query_is_read_as_strictly_as_a_body() {
 async fn paths_and_methods_are_told_in_json() {
     let test = Test::start().await;
     let client = test.client();
-    for path in ["/api", "/api/v1", "/api/v1/", "/api/v1/leases", "/api/v1/leases/steal", "/api/v2/leases/get", "/nothing"] {
+    for path in
+        ["/api", "/api/v1", "/api/v1/", "/api/v1/leases", "/api/v1/leases/steal", "/api/v2/leases/get", "/nothing"]
+    {
         client.get(path).await.refused(404, "not_found");
-        client.request(Method::POST, path);
         Answer::of(client.request(Method::POST, path).send().await.unwrap()).await.refused(404, "not_found");
     }
     for (method, path, allowed) in [
@@ -128,7 +154,11 @@ async fn paths_and_methods_are_told_in_json() {
     ] {
         let answer = Answer::of(client.request(method.clone(), path).send().await.unwrap()).await;
         let allow = answer.header("allow").unwrap_or_default().to_owned();
-        assert_eq!((answer.status.as_u16(), &answer.body["code"]), (405, &json!("method_not_allowed")), "{method} {path}");
+        assert_eq!(
+            (answer.status.as_u16(), &answer.body["code"]),
+            (405, &json!("method_not_allowed")),
+            "{method} {path}"
+        );
         for method in allowed {
             assert!(allow.split(',').any(|name| name.trim() == *method), "{path}: {allow}");
         }
@@ -183,7 +213,13 @@ async fn only_so_many_large_bodies_are_held_at_once() {
 #[tokio::test]
 async fn what_is_no_http_is_answered_or_dropped_and_harms_nobody() {
     let test = Test::start().await;
-    for garbage in [&b"\x16\x03\x01\x02\x00"[..], b"GET / HTTP/9.9\r\n\r\n", b"GET /\r\n\r\n", b"\r\n\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n"] {
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"\r\n\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+    ] {
         let mut stream = TcpStream::connect(test.server.address()).await.unwrap();
         stream.write_all(garbage).await.unwrap();
         stream.shutdown().await.unwrap();

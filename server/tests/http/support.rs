@@ -10,25 +10,25 @@ use server::serve::{Config, Server};
 use tempfile::TempDir;
 
 /// The administrator's token.
-pub const ADMIN: &str = "jl_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG";
+pub(crate) const ADMIN: &str = "jl_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG";
 
 /// A server with a database of its own.
-pub struct Test {
-    pub server: Server,
-    pub url: String,
+pub(crate) struct Test {
+    pub(crate) server: Server,
+    pub(crate) url: String,
     _folder: Arc<TempDir>,
 }
 
 /// What was answered.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: reqwest::header::HeaderMap,
-    pub body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) body: Value,
 }
 
 impl Answer {
-    pub async fn of(response: Response) -> Self {
+    pub(crate) async fn of(response: Response) -> Self {
         let (status, headers) = (response.status(), response.headers().clone());
         let text = response.text().await.unwrap();
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
@@ -36,13 +36,13 @@ impl Answer {
     }
 
     /// The answer, which must be 200.
-    pub fn ok(self) -> Value {
+    pub(crate) fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.body
     }
 
     /// The error, whose status and code must be these.
-    pub fn refused(self, status: u16, code: &str) -> Value {
+    pub(crate) fn refused(self, status: u16, code: &str) -> Value {
         assert_eq!((self.status.as_u16(), self.body["code"].as_str()), (status, Some(code)), "{}", self.body);
         assert_eq!(self.headers["content-type"], "application/json");
         assert_eq!(self.body["request_id"], self.headers["x-request-id"].to_str().unwrap());
@@ -55,46 +55,46 @@ impl Answer {
         self.body
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
 impl Test {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::on(Arc::new(tempfile::tempdir().unwrap()), change).await
     }
 
     /// A server on a database that is there already.
-    pub async fn on(folder: Arc<TempDir>, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn on(folder: Arc<TempDir>, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(folder.path().join("test.db"));
         config.bootstrap_token = Some(ADMIN.to_owned());
         config.rules = Rules::default();
         change(&mut config);
         let server = Server::start(config).await.unwrap();
-        let url = server.url();
+        let url = format!("http://{}", server.address());
         Self { server, url, _folder: folder }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client_with(ADMIN)
     }
 
-    pub fn client_with(&self, token: &str) -> Client {
+    pub(crate) fn client_with(&self, token: &str) -> Client {
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         Client { http, url: self.url.clone(), token: Some(token.to_owned()) }
     }
 
-    pub fn stranger(&self) -> Client {
+    pub(crate) fn stranger(&self) -> Client {
         Client { token: None, ..self.client() }
     }
 
     /// A client with a new token.
-    pub async fn limited(&self, role: &str, prefixes: &[&str]) -> Client {
+    pub(crate) async fn limited(&self, role: &str, prefixes: &[&str]) -> Client {
         let made = self.client().post("tokens/create", json!({"name": role, "role": role, "prefixes": prefixes})).await;
         self.client_with(made.ok()["token"].as_str().unwrap())
     }
@@ -102,14 +102,14 @@ impl Test {
 
 /// Somebody who calls.
 #[derive(Clone)]
-pub struct Client {
-    pub http: reqwest::Client,
-    pub url: String,
-    pub token: Option<String>,
+pub(crate) struct Client {
+    pub(crate) http: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) token: Option<String>,
 }
 
 impl Client {
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -117,34 +117,34 @@ impl Client {
         }
     }
 
-    pub async fn post(&self, operation: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, operation: &str, body: Value) -> Answer {
         let request = self.request(Method::POST, &format!("/api/v1/{operation}")).json(&body);
         Answer::of(request.send().await.unwrap()).await
     }
 
-    pub async fn keyed(&self, key: &str, operation: &str, body: Value) -> Answer {
+    pub(crate) async fn keyed(&self, key: &str, operation: &str, body: Value) -> Answer {
         let request = self.request(Method::POST, &format!("/api/v1/{operation}")).header("Idempotency-Key", key);
         Answer::of(request.json(&body).send().await.unwrap()).await
     }
 
     /// Sends this text as it is.
-    pub async fn raw(&self, operation: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Answer {
+    pub(crate) async fn raw(&self, operation: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Answer {
         let request = self.request(Method::POST, &format!("/api/v1/{operation}"));
         Answer::of(request.header("Content-Type", content_type).body(body).send().await.unwrap()).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         Answer::of(self.request(Method::GET, path).send().await.unwrap()).await
     }
 
     /// A lease on `key` for `owner`, for 30 seconds.
-    pub async fn take(&self, key: &str, owner: &str) -> Value {
+    pub(crate) async fn take(&self, key: &str, owner: &str) -> Value {
         self.post("leases/acquire", json!({"lease_key": key, "owner": owner})).await.ok()
     }
 }
 
 /// Waits until `condition` holds; fails if it does not within ten seconds.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     for _ in 0..500 {
         if condition().await {
             return;
@@ -155,12 +155,12 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
 }
 
 /// The names of an object's members.
-pub fn members(value: &Value) -> Vec<&str> {
+pub(crate) fn members(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 /// A form's fields, encoded as browsers do.
-pub fn form(request: RequestBuilder, fields: &[(&str, &str)]) -> RequestBuilder {
+pub(crate) fn form(request: RequestBuilder, fields: &[(&str, &str)]) -> RequestBuilder {
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     request.header("Content-Type", "application/x-www-form-urlencoded").body(body)
 }
