@@ -1,6 +1,7 @@
 //! The rows of the leases table as signals, one a row: a change redraws its row and no other.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use domain::Timestamp;
@@ -31,11 +32,13 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads the page that begins at `cursor`: on the server while rendering, or in the browser.
-    ///
-    /// # Errors
-    /// Those of the list.
-    pub async fn fetch(cursor: Option<String>) -> Result<Self, ApiError> {
+    /// Reads the page that begins at `cursor`: on the server while rendering, or in the browser. Boxed, since it is waited
+    /// for in several places, each of which would get its own copy.
+    pub fn fetch(cursor: Option<String>) -> Pin<Box<dyn Future<Output = Result<Self, ApiError>> + Send>> {
+        Box::pin(Self::read(cursor))
+    }
+
+    async fn read(cursor: Option<String>) -> Result<Self, ApiError> {
         let request = ListRequest { sort: Some(Sort::AcquiredAtDown), cursor, ..ListRequest::default() };
         let page = leases::list(request).await?;
         Ok(Self {

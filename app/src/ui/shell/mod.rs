@@ -19,8 +19,8 @@ use super::live::Live;
 use super::pages::{LeasesPage, NotFound};
 use super::parts::ShapeSheet;
 use crate::api::ApiError;
-use crate::api::counters::{self, Counters};
-use crate::api::sessions::{self, Session};
+use crate::api::counters::Counters;
+use crate::api::sessions::Session;
 
 /// The whole console, below `<body>`.
 #[component]
@@ -57,10 +57,20 @@ pub struct Around {
 #[derive(Clone, Copy)]
 pub struct AroundResource(pub Resource<Result<Around, ApiError>>);
 
+/// Reads it while the document is rendered.
+#[cfg(feature = "ssr")]
 async fn around() -> Result<Around, ApiError> {
+    use crate::api::{counters, sessions};
+
     let session = sessions::current(sessions::CurrentRequest {}).await?;
     let counters = counters::get(counters::GetRequest {}).await.ok();
     Ok(Around { session, counters })
+}
+
+/// The browser finds it in the document and never reads it again, so it need not be able to.
+#[cfg(not(feature = "ssr"))]
+async fn around() -> Result<Around, ApiError> {
+    Err(ApiError::internal())
 }
 
 /// Rail, top bar and the page between them.
