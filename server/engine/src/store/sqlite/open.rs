@@ -231,7 +231,7 @@ async fn connect_views(file: &Path) -> Result<SqliteConnection, OpenError> {
         .create_if_missing(true)
         .foreign_keys(false)
         .synchronous(SqliteSynchronous::Normal)
-        .pragma("wal_autocheckpoint", "4000")
+        .pragma("wal_autocheckpoint", "16000")
         .pragma("cache_size", "-16000");
     Ok(options.connect().await.map_err(StoreError::from)?)
 }

@@ -3,7 +3,7 @@
 use domain::Timestamp;
 use domain::lease::{LeaseStatus, Outcome};
 use futures::future::BoxFuture;
-use sqlx::sqlite::{Sqlite, SqlitePool, SqliteRow};
+use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{QueryBuilder, Row as _};
 
 use super::rows::{self, grant_columns};
@@ -90,8 +90,10 @@ impl SqliteReading {
 
     async fn list(&self, query: ListQuery, now: Timestamp) -> Result<Page, StoreError> {
         let mut sql = list_sql(&query, now);
-        let found = sql.build().fetch_all(&self.views).await?;
-        let mut page = self.page(&found).await?;
+        let mut snapshot = self.views.begin().await?;
+        let found = sql.build().fetch_all(&mut *snapshot).await?;
+        let mut page = page(&mut snapshot, &found).await?;
+        snapshot.commit().await?;
         if page.rows.len() > query.limit as usize {
             page.rows.truncate(query.limit as usize);
             page.next = page.rows.last().map(|row| Cursor::after(row, query.sort.field));
@@ -100,13 +102,15 @@ impl SqliteReading {
     }
 
     async fn history(&self, query: HistoryQuery) -> Result<Page, StoreError> {
+        let mut snapshot = self.views.begin().await?;
         let found = sqlx::query(HISTORY)
             .bind(query.lease_key.as_str().to_owned())
             .bind(query.before.map(domain::lease::FencingToken::as_i64))
             .bind(i64::from(query.limit) + 1)
-            .fetch_all(&self.views)
+            .fetch_all(&mut *snapshot)
             .await?;
-        let mut page = self.page(&found).await?;
+        let mut page = page(&mut snapshot, &found).await?;
+        snapshot.commit().await?;
         if page.rows.len() > query.limit as usize {
             page.rows.truncate(query.limit as usize);
             page.next = page.rows.last().map(|row| Cursor::after(row, SortField::AcquiredAt));
@@ -114,18 +118,10 @@ impl SqliteReading {
         Ok(page)
     }
 
-    /// The rows, and how far the models had come when they were read. A page without rows asks separately.
-    async fn page(&self, found: &[SqliteRow]) -> Result<Page, StoreError> {
-        let mut rows = Vec::with_capacity(found.len());
-        for row in found {
-            rows.push(GrantRow { lease_key: rows::lease_key(row.try_get("lease_key")?)?, lease: rows::lease(row)? });
-        }
-        let applied: i64 = sqlx::query_scalar(PROGRESS).fetch_one(&self.views).await?;
-        Ok(Page { rows, next: None, as_of: Position(applied) })
-    }
-
     async fn counters(&self, prefixes: &[String], now: Timestamp) -> Result<Counters, StoreError> {
         let today = now.as_micros() / MICROS_PER_DAY;
+        // Figures that are subtracted from one another must be of one moment.
+        let mut snapshot = self.views.begin().await?;
         if !prefixes.is_empty() {
             let mut counters = Counters::default();
             for prefix in outermost(prefixes) {
@@ -134,18 +130,19 @@ impl SqliteReading {
                     .bind(after_prefix(prefix))
                     .bind(now.as_micros())
                     .bind(today)
-                    .fetch_one(&self.views)
+                    .fetch_one(&mut *snapshot)
                     .await?;
                 counters.keys += keys;
                 counters.held += held;
                 counters.collisions += collisions;
                 counters.collisions_today += on_day;
             }
+            snapshot.commit().await?;
             return Ok(counters);
         }
         let mut counters = Counters::default();
         let mut live = 0;
-        for (name, value) in sqlx::query_as::<_, (String, i64)>(COUNTERS).fetch_all(&self.views).await? {
+        for (name, value) in sqlx::query_as::<_, (String, i64)>(COUNTERS).fetch_all(&mut *snapshot).await? {
             match name.as_str() {
                 "live" => live = value,
                 "keys" => counters.keys = value,
@@ -156,9 +153,10 @@ impl SqliteReading {
                 _ => {}
             }
         }
-        let due: i64 = sqlx::query_scalar(EXPIRED_LIVE).bind(now.as_micros()).fetch_one(&self.views).await?;
+        let due: i64 = sqlx::query_scalar(EXPIRED_LIVE).bind(now.as_micros()).fetch_one(&mut *snapshot).await?;
         counters.held = live - due;
-        counters.collisions_today = sqlx::query_scalar(COLLISIONS_ON).bind(today).fetch_one(&self.views).await?;
+        counters.collisions_today = sqlx::query_scalar(COLLISIONS_ON).bind(today).fetch_one(&mut *snapshot).await?;
+        snapshot.commit().await?;
         Ok(counters)
     }
 
@@ -167,6 +165,17 @@ impl SqliteReading {
             sqlx::query_scalar(DUE).bind(now.as_micros()).bind(limit).fetch_all(&self.views).await?;
         keys.iter().map(|key| rows::lease_key(key)).collect()
     }
+}
+
+/// The rows, and how far the models had come when they were read: both of one snapshot, since whoever has the page follows
+/// the timeline from there.
+async fn page(snapshot: &mut SqliteConnection, found: &[SqliteRow]) -> Result<Page, StoreError> {
+    let mut rows = Vec::with_capacity(found.len());
+    for row in found {
+        rows.push(GrantRow { lease_key: rows::lease_key(row.try_get("lease_key")?)?, lease: rows::lease(row)? });
+    }
+    let applied: i64 = sqlx::query_scalar(PROGRESS).fetch_one(snapshot).await?;
+    Ok(Page { rows, next: None, as_of: Position(applied) })
 }
 
 /// The least text that is greater than all that begin with `prefix`: its last character that has a successor, replaced
