@@ -16,6 +16,9 @@ mod settle;
 mod state;
 mod token;
 
+#[cfg(test)]
+mod tests;
+
 pub use command::{Acquire, Command, Wait};
 pub use decide::{Answer, Context, Decision, decide};
 pub use event::{BreakRequested, Change, Ended, Event, Granted, Origin, Renewed};
