@@ -445,7 +445,9 @@ fn at_a_terminal(fake: &Fake, traces: &Traces, script: &str) -> (File, Child) {
 fn at_a_terminal_the_command_reads_what_is_typed_and_gets_an_interrupt_once() {
     let fake = Fake::start();
     let traces = Traces::new();
+    // A shell looks for signals between commands: it must not be just about to read.
     let script = "trap 'echo interrupt >> \"$DIR/interrupts\"' INT; echo $$ > \"$DIR/pid\"
+        while ! [ -s \"$DIR/interrupts\" ]; do sleep 0.02; done
         while ! read answer; do :; done; echo $answer > \"$DIR/answer\"; exit 9";
     let (mut terminal, child) = at_a_terminal(&fake, &traces, script);
     traces.process("pid");
