@@ -353,6 +353,23 @@ fn a_killed_run_takes_the_command_and_all_its_processes_along() {
 }
 
 #[test]
+fn a_run_whose_guard_was_killed_goes_on_and_the_kernel_stands_in_for_the_guard() {
+    let fake = Fake::start();
+    let traces = Traces::new();
+    let mut child = traces.run(&fake, &["--ttl", "3s"], "echo $$ > \"$DIR/pid\"; exec sleep 1000");
+    let command = traces.process("pid");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let guard = children.split_whitespace().map(|number| number.parse().unwrap()).find(|number| *number != command);
+    send("-KILL", guard.expect("the guard is the other child"));
+    let before = fake.count("renew");
+    until("it is renewed all the same", || fake.count("renew") >= before + 2);
+    assert!(is_running(command));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the command is gone", || !is_running(command));
+}
+
+#[test]
 fn a_run_that_sleeps_past_expiry_does_not_leave_the_command_working() {
     let fake = Fake::start();
     let traces = Traces::new();
