@@ -7,7 +7,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import { test as base } from '@playwright/test';
+import { expect as baseExpect, test as base } from '@playwright/test';
 
 /** An admin's API token, given to the server at its first start. */
 const TOKEN = `jl_${'e2e-'.repeat(10)}abc`;
@@ -119,4 +119,5 @@ export const test = base.extend<{ server: Server; complaints: string[] }>({
   },
 });
 
-export { expect } from '@playwright/test';
+/** Patient: a busy machine is no fault of the console's. */
+export const expect = baseExpect.configure({ timeout: 30_000 });
