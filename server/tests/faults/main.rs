@@ -1,0 +1,11 @@
+//! The real server, badly treated: killed, paused, its wall clock moved, its callers gone. What it acknowledged must hold.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests are clients: they live in real time and count on their own clocks"
+)]
+
+mod checker;
+mod durability;
+mod history;
+mod process;
+mod wire;
