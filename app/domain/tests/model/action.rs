@@ -26,8 +26,9 @@ pub(crate) enum Action {
     Look { key: usize },
     /// Time passes.
     Tick,
-    /// The server is away for so long; then it reads every key through the outage before it decides anything.
-    Outage(Units),
+    /// The server, which last gave a sign of life so long ago, is away for a while; then it reads every key through the
+    /// outage before it decides anything.
+    Outage { mark_age: Units, length: Units },
     /// The server stops and starts at once: nobody waits any more, nothing is known of unwritten answers.
     Restart,
 }
@@ -90,7 +91,7 @@ pub(crate) fn actions(bounds: &Bounds, world: &World, out: &mut Vec<Action>) {
         faults(world, out);
     }
     if world.left.outages > 0 {
-        out.extend(OUTAGES.map(Action::Outage));
+        out.extend(OUTAGES.map(|(mark_age, length)| Action::Outage { mark_age, length }));
     }
 }
 

@@ -34,14 +34,15 @@ pub(crate) struct Bounds {
     pub(crate) operations: u8,
     /// Grace of the breaks.
     pub(crate) graces: &'static [Units],
-    /// How many outages in all, each of one of the lengths of [`OUTAGES`].
+    /// How many outages in all, each one of [`OUTAGES`].
     pub(crate) outages: u8,
     /// How often time passes in all, if that is bounded.
     pub(crate) ticks: Option<u8>,
 }
 
-/// Outages are longer than two seconds; the longer one is longer than every ttl and wait.
-pub(crate) const OUTAGES: [Units; 2] = [3, 5];
+/// Outages: how old the last sign of life is when the server goes away, and for how long it is away. All are longer than
+/// two seconds, the longest longer than every ttl and wait.
+pub(crate) const OUTAGES: [(Units, Units); 3] = [(0, 3), (1, 3), (1, 5)];
 /// The most an outage gives: less than the ttl, so that both the ttl of a shortened lease and the rule can be the limit.
 pub(crate) const OUTAGE_GRACE: Units = 1;
 /// The ttl of a renewal that shortens.
@@ -85,12 +86,11 @@ pub(crate) const WORLDS: [Bounds; 8] = [
     },
 ];
 
-/// Larger worlds, explored as well if `JOB_LEASES_MODEL=deep`: minutes and gigabytes instead of seconds.
-const DEEP: [Bounds; 4] = [
+/// Larger worlds, explored as well if `JOB_LEASES_MODEL=deep`: ten minutes and some gigabytes.
+const DEEP: [Bounds; 3] = [
     Bounds { name: "two faults", faults: 2, ..CALM },
     Bounds { name: "one of everything", faults: 1, operations: 1, outages: 1, terms: LIMITED, ..CALM },
     Bounds { name: "two keys, more time", keys: 2, ticks: Some(5), ..CALM },
-    Bounds { name: "two keys and a fault", keys: 2, faults: 1, ticks: Some(3), ..CALM },
 ];
 
 /// The worlds to explore in this run.

@@ -127,6 +127,8 @@ impl Writer<'_> {
             ended => {
                 let due = ended.map_or(9, |ending| ending.outcome as u8);
                 let breaking = lease.breaking.as_ref().map_or(0, |breaking| 1 + self.ahead(breaking.ends_at));
+                // Whether an outage would find it alive at a sign of life that is one unit old.
+                let is_new = world.left.outages > 0 && lease.acquired_at == world.now;
                 let entry = [
                     11,
                     owner,
@@ -136,6 +138,7 @@ impl Writer<'_> {
                     lease.max_hold_until.map_or(0, |until| 1 + self.ahead(until)),
                     lease.min_hold_until.map_or(0, |until| self.ahead(until)),
                     (lease.ttl.as_millis() / 1_000) as u8,
+                    u8::from(is_new),
                 ];
                 self.out.extend(entry);
             }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use domain::Actor;
 use domain::lease::{
     Answer, Change, Command, Context, Decision, Event, FencingToken, Outage, Outcome, Refusal, Reply, Room, Wait,
     WaiterId, Woken,
 };
+use domain::{Actor, Timestamp};
 
 use crate::action::{Action, Fate, Operation, actions};
-use crate::bounds::{Bounds, SHORT_TTL};
+use crate::bounds::{Bounds, SHORT_TTL, Units};
 use crate::coverage::Coverage;
 use crate::invariant::Invariant::BelieverHolds;
 use crate::invariant::{Broken, check, properties};
@@ -95,9 +95,9 @@ impl Leases {
                 world.now = world.now + span(1);
                 Ok(())
             }
-            Action::Outage(length) => {
+            Action::Outage { mark_age, length } => {
                 world.left.outages -= 1;
-                self.outage(world, length)
+                self.outage(world, mark_age, length)
             }
             Action::Restart => {
                 world.left.faults -= 1;
@@ -191,8 +191,9 @@ impl Leases {
         Ok(())
     }
 
-    fn outage(&self, world: &mut World, length: u8) -> Result<(), Broken> {
-        let outage = Outage { from: world.now, to: world.now + span(length), grace_us: names().rules.outage_grace };
+    fn outage(&self, world: &mut World, mark_age: Units, length: Units) -> Result<(), Broken> {
+        let mark = Timestamp::from_micros(world.now.as_micros() - span(mark_age).as_micros());
+        let outage = Outage { from: mark, to: world.now + span(length), grace_us: names().rules.outage_grace };
         world.now = outage.to;
         for room in &mut world.rooms {
             let before = room.key.clone();

@@ -11,22 +11,67 @@ pub(crate) const KEYS: usize = 3;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Pass(Span),
-    Acquire { key: usize, request: Acquire, wait: Option<Span> },
-    AcquireMany { keys: Vec<usize>, request: Acquire },
-    Renew { pick: Pick, ttl: Option<Span>, shorten: bool },
-    Release { pick: Pick },
-    Transfer { pick: Pick, to: Owner },
-    Break { key: usize, grace: Span, named: Option<Pick>, reason: Reason },
-    Quarantine { key: usize, reason: Reason },
-    Lift { key: usize, reason: Reason },
-    Undelivered { pick: Pick },
-    Get { key: usize },
-    Validate { key: usize, pick: Pick, off: i8 },
-    Settle { key: usize },
-    HangUp { pick: usize },
-    Outage { length: Span },
+    Acquire {
+        key: usize,
+        request: Acquire,
+        wait: Option<Span>,
+    },
+    AcquireMany {
+        keys: Vec<usize>,
+        request: Acquire,
+    },
+    Renew {
+        pick: Pick,
+        ttl: Option<Span>,
+        shorten: bool,
+    },
+    Release {
+        pick: Pick,
+    },
+    Transfer {
+        pick: Pick,
+        to: Owner,
+    },
+    Break {
+        key: usize,
+        grace: Span,
+        named: Option<Pick>,
+        reason: Reason,
+    },
+    Quarantine {
+        key: usize,
+        reason: Reason,
+    },
+    Lift {
+        key: usize,
+        reason: Reason,
+    },
+    Undelivered {
+        pick: Pick,
+    },
+    Get {
+        key: usize,
+    },
+    Validate {
+        key: usize,
+        pick: Pick,
+        off: i8,
+    },
+    Settle {
+        key: usize,
+    },
+    HangUp {
+        pick: usize,
+    },
+    /// The last sign of life was so old when it began.
+    Outage {
+        mark_age: Span,
+        length: Span,
+    },
     Restart,
-    Forget { pick: Pick },
+    Forget {
+        pick: Pick,
+    },
 }
 
 /// A lease, and the key it is looked for on: mostly its own.
@@ -68,7 +113,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (key.clone(), pick(), -1..=1_i8).prop_map(|(key, pick, off)| Step::Validate { key, pick, off }),
         1 => key.prop_map(|key| Step::Settle { key }),
         1 => (0..4_usize).prop_map(|pick| Step::HangUp { pick }),
-        1 => (2_001..9_000_u32).prop_map(|millis| Step::Outage { length: Span::millis(millis) }),
+        1 => (prop::sample::select(vec![0, 100, 999]), 2_001..9_000_u32).prop_map(|(age, length)| Step::Outage {
+            mark_age: Span::millis(age),
+            length: Span::millis(length),
+        }),
         1 => Just(Step::Restart),
         1 => pick().prop_map(|pick| Step::Forget { pick }),
     ]

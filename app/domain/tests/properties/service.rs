@@ -121,8 +121,8 @@ impl Service {
                 let mut waiters = self.rooms.iter().flat_map(|room| room.queue.iter());
                 waiters.nth(pick).map_or(Task::Nothing, |waiter| Task::HangUp(waiter.id))
             }
-            Step::Outage { length } => {
-                let from = self.now;
+            Step::Outage { mark_age, length } => {
+                let from = Timestamp::from_micros(self.now.as_micros() - mark_age.as_micros());
                 self.now = self.now + length;
                 Task::Outage(Outage { from, to: self.now, grace_us: self.rules.outage_grace })
             }

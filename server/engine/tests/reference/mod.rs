@@ -235,7 +235,7 @@ impl Reference {
     pub(crate) fn outage(&mut self, from: Timestamp, to: Timestamp, grace: Span) {
         let (from, to) = (from.as_micros(), to.as_micros());
         for grant in &mut self.grants {
-            let alive = grant.end.is_none() && from < grant.expires_at;
+            let alive = grant.end.is_none() && grant.acquired_at <= from && from < grant.expires_at;
             if alive {
                 let given = grant.asked.ttl.min(grace.as_micros()).min(to - from);
                 let mut until = to + given;

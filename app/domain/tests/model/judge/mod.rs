@@ -121,7 +121,7 @@ pub(crate) fn judge_status(key: &KeyState, shown: KeyStatus, now: Timestamp) -> 
 pub(crate) fn judge_outage(outage: &Outage, before: &KeyState, after: &KeyState) -> Result<(), Broken> {
     let mut expected = before.clone();
     if let (Some(was), Some(is)) = (&mut expected.lease, &after.lease) {
-        let alive = plain::is_alive(was, outage.from);
+        let alive = plain::was_alive(was, outage.from);
         check(alive || *was == *is, EndsOnce, || format!("{is:?} was dead before the outage"))?;
         check(is.expires_at <= plain::ceiling(was).max(was.expires_at), HoldsAndDelays, || format!("{is:?}"))?;
         was.expires_at = plain::expiry_after(was, outage);

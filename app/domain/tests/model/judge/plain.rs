@@ -50,9 +50,14 @@ pub(crate) fn ceiling(lease: &Lease) -> Timestamp {
     lease.breaking.as_ref().map_or(hold, |breaking| hold.min(breaking.ends_at))
 }
 
+/// Whether a lease that is known later was alive at an earlier instant.
+pub(crate) fn was_alive(lease: &Lease, at: Timestamp) -> bool {
+    lease.acquired_at <= at && is_alive(lease, at)
+}
+
 /// When a lease expires once an outage is over.
 pub(crate) fn expiry_after(lease: &Lease, outage: &Outage) -> Timestamp {
-    if !is_alive(lease, outage.from) {
+    if !was_alive(lease, outage.from) {
         return lease.expires_at;
     }
     let length = outage.to.since(outage.from);
