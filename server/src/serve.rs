@@ -170,7 +170,14 @@ fn start_logging(filter: &str, format: LogFormat) -> Result<()> {
     } else {
         log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
     };
-    started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+    started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))?;
+    // A fault of ours belongs in the logs like everything else, in one line.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let message = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(place, message, backtrace = %std::backtrace::Backtrace::capture(), "a fault in the program");
+    }));
+    Ok(())
 }
 
 /// Each connection is an open file, and many systems allow 1,024 unless asked for more.
@@ -263,6 +270,9 @@ impl Server {
         tokio::spawn(upkeep::sweep(engine.clone(), stopping.clone()));
         tokio::spawn(upkeep::retain(engine.clone(), stopping.clone()));
         let listener = tokio::spawn(listener::serve(listener, router, MOST_CONNECTIONS, stopping.clone()));
+        if !address.ip().is_loopback() && !public_url.as_deref().is_some_and(|url| url.starts_with("https://")) {
+            tracing::warn!(%address, "tokens are sent as they are: let others reach this only through TLS (--public-url)");
+        }
         tracing::info!(%address, database = %database.display(), version = env!("CARGO_PKG_VERSION"), "listening");
         Ok(Self { address, public_url, welcome, engine, stopping, listener })
     }

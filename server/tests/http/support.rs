@@ -143,9 +143,9 @@ impl Client {
     }
 }
 
-/// Waits until `condition` holds; fails if it does not within ten seconds.
+/// Waits until `condition` holds; fails if it does not within a minute.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    for _ in 0..500 {
+    for _ in 0..3_000 {
         if condition().await {
             return;
         }
