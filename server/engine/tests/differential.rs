@@ -2,8 +2,11 @@
 //! every answer and every key alike.
 //!
 //! `JOB_LEASES_SEEDS=from..to` runs other seeds.
+
 #[path = "conformance/fixture.rs"]
+#[expect(dead_code, reason = "shared with the conformance suite, which uses more of it")]
 mod fixture;
+#[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
 mod reference;
 
 use std::collections::HashMap;
