@@ -64,6 +64,11 @@ impl Place {
 
     /// Starts the server on this database and waits until it listens.
     pub(crate) async fn start(&self) -> ServerProcess {
+        self.try_start().await.unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    /// The same; if it does not start, what it said.
+    pub(crate) async fn try_start(&self) -> Result<ServerProcess, String> {
         let program = env!("CARGO_BIN_EXE_job-leases");
         let words: Vec<&str> = self.through.iter().map(String::as_str).chain([program]).collect();
         let mut command = Command::new(words[0]);
@@ -88,7 +93,7 @@ impl Place {
     }
 
     /// Runs a program and waits until it says on which address it listens.
-    pub(crate) async fn listening(&self, mut command: Command) -> ServerProcess {
+    pub(crate) async fn listening(&self, mut command: Command) -> Result<ServerProcess, String> {
         let log = File::options().create(true).append(true).open(self.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
@@ -97,10 +102,10 @@ impl Place {
         loop {
             let line = match timeout(PATIENCE, lines.next_line()).await {
                 Ok(Ok(Some(line))) => line,
-                other => panic!("the server did not start: {other:?}\n{}", self.log()),
+                other => return Err(format!("the server did not start: {other:?}\n{}", self.log())),
             };
             if let Some(address) = line.rsplit_once("http://").and_then(|(_, address)| address.parse().ok()) {
-                return ServerProcess { child, address };
+                return Ok(ServerProcess { child, address });
             }
         }
     }

@@ -105,7 +105,7 @@ async fn a_server_that_answers_before_it_has_flushed_is_found_out() {
         let mut command = tokio::process::Command::new(&words[0]);
         command.args(&words[1..]).arg(env::current_exe().unwrap()).args(["--exact", PLAYER, "--nocapture"]);
         command.env(PLAY, format!("{mode}:{}", place.database().display()));
-        let server = place.listening(command).await;
+        let server = place.listening(command).await.unwrap();
         let mut connection = Connection::open(server.address).await.unwrap();
         for number in 0..CHANGES {
             ask(&mut connection, Call::Acquire, number, &json!({})).await;

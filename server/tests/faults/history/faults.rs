@@ -30,11 +30,11 @@ pub(super) struct Faults<'w> {
 }
 
 impl Faults<'_> {
-    pub(super) async fn start(&mut self) -> ServerProcess {
+    pub(super) async fn start(&mut self) -> Result<ServerProcess, String> {
         self.starts.push(self.world.now());
-        let server = self.place.start().await;
+        let server = self.place.try_start().await?;
         self.address.send_replace(Some(server.address));
-        server
+        Ok(server)
     }
 
     /// Kills it; whoever comes now finds nobody.
@@ -59,9 +59,9 @@ impl Faults<'_> {
         self.tell(&format!("wall clock {seconds:+} s"));
     }
 
-    /// Rounds of work and mischief, each with a kill; the server that is there in the end.
-    pub(super) async fn rounds(&mut self, rounds: usize) -> ServerProcess {
-        let mut server = self.start().await;
+    /// Rounds of work and mischief, each with a kill; the server that is there in the end, or why there is none.
+    pub(super) async fn rounds(&mut self, rounds: usize) -> Result<ServerProcess, String> {
+        let mut server = self.start().await?;
         for round in 0..rounds {
             self.wait(600, 1_500).await;
             if round % 2 == 0 {
@@ -102,9 +102,9 @@ impl Faults<'_> {
                 self.wait(0, 150).await;
             }
             self.away.push((gone, self.world.now()));
-            server = self.start().await;
+            server = self.start().await?;
             self.tell("started");
         }
-        server
+        Ok(server)
     }
 }

@@ -53,7 +53,19 @@ async fn sixteen_clients_find_every_promise_kept_by_a_server_that_is_killed_paus
     let streams = [(None, 0), (None, 97), (Some("hot/"), 0)]
         .map(|(prefix, patience)| tokio::spawn(follow(Arc::clone(&world), prefix, patience)));
 
-    let server = faults.rounds(kills).await;
+    let server = match faults.rounds(kills).await {
+        Ok(server) => server,
+        Err(problem) => {
+            // Whoever asked last notices that nobody answers. What was done until then may tell why.
+            sleep(Duration::from_secs(1)).await;
+            let history = History {
+                operations: world.take_record(),
+                lines: read_timeline(&place.database()).await,
+                ..History::default()
+            };
+            panic!("seed {seed}: {problem}\nuntil then: {}", check(&history).explain(&history));
+        }
+    };
     world.end();
     for client in clients {
         client.await.expect("a client failed");
