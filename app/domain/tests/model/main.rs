@@ -65,7 +65,8 @@ fn the_rules_hold_in_every_world() {
 
 /// Past the harness, which keeps what a passing test prints to itself: the counts belong in every run's record.
 fn say(line: std::fmt::Arguments<'_>) {
-    writeln!(std::io::stderr(), "{line}").unwrap();
+    let mut out = std::io::stderr();
+    out.write_fmt(format_args!("{line}\n")).unwrap();
 }
 
 /// All that the worlds must have brought about: a model in which it does not happen proves nothing about it.
