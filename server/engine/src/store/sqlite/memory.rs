@@ -11,6 +11,9 @@ use crate::timeline::{Hash, Position};
 /// How many keys are kept although they could be read again.
 pub(super) const CAPACITY: usize = 65_536;
 
+/// How many outages are kept although the read models have come to them: a key may be on its way here as it was before.
+const OUTAGES_KEPT: usize = 64;
+
 struct Entry {
     room: Room,
     /// The last line about this key, if it was written since the start.
@@ -28,7 +31,7 @@ pub(super) struct Memory {
     /// Leases that are not the last of their key any more, until the read models have them.
     superseded: HashMap<FencingToken, (LeaseKey, Lease)>,
     superseded_at: VecDeque<(Position, FencingToken)>,
-    /// Outages that the read models have not come to yet.
+    /// Outages that the read models have not come to yet, and the last ones before.
     outages: VecDeque<(Position, Outage)>,
     /// The last line that the read models have.
     applied: Position,
@@ -113,7 +116,10 @@ impl Memory {
         while let Some((_, token)) = self.superseded_at.pop_front_if(|(position, _)| *position <= applied) {
             self.superseded.remove(&token);
         }
-        while self.outages.pop_front_if(|(position, _)| *position <= applied).is_some() {}
+        // Not those that have just been applied: a room that was read a moment before that has yet to be brought up.
+        while self.outages.len() > OUTAGES_KEPT
+            && self.outages.pop_front_if(|(position, _)| *position <= applied).is_some()
+        {}
     }
 
     fn insert(&mut self, key: LeaseKey, entry: Entry) {
@@ -155,6 +161,21 @@ mod tests {
             memory.keep(room(&format!("k{n}")));
         }
         assert!(memory.get(&LeaseKey::parse("unapplied").unwrap()).is_none());
+    }
+
+    #[test]
+    fn a_key_that_was_read_just_before_the_models_came_to_an_outage_is_brought_up_all_the_same() {
+        let mut memory = memory(8);
+        let micros = |n| Timestamp::from_micros(n);
+        memory.head = Position(7);
+        memory.outage(Outage { from: micros(1), to: micros(9_000_000), grace_us: domain::Span::millis(5_000) });
+        let before = room("k");
+        memory.set_applied(Position(7));
+        let brought_up = |applied| memory.outages.iter().filter(|(position, _)| *position > applied).count();
+        assert_eq!((brought_up(Position(6)), brought_up(Position(7))), (1, 0));
+        let mut room = before.clone();
+        memory.bring_up(&mut room, Position(7));
+        assert_eq!(room, before);
     }
 
     #[test]
