@@ -173,16 +173,12 @@ fn acknowledged(case: &Case<'_>, operation: &Operation, body: &Value, report: &m
             .any(|event| event.kind == kind && event.token == token(lease) && lease["lease_id"] == *event.lease_id)
     };
     match operation.call {
-        Call::Acquire | Call::AcquireMany | Call::Transfer => {
-            if leases(body).into_iter().any(|lease| !has("lease.granted", lease)) {
-                missing("an acknowledged grant is not in the timeline");
-            }
+        Call::Acquire | Call::AcquireMany | Call::Transfer
+            if leases(body).into_iter().any(|lease| !has("lease.granted", lease)) =>
+        {
+            missing("an acknowledged grant is not in the timeline");
         }
-        Call::Renew => {
-            if !has("lease.renewed", body) {
-                missing("an acknowledged renewal is not in the timeline");
-            }
-        }
+        Call::Renew if !has("lease.renewed", body) => missing("an acknowledged renewal is not in the timeline"),
         Call::Release => released(case, operation, body, has("lease.released", body), report),
         Call::Batch => {
             let asked = operation.body["operations"].as_array().into_iter().flatten();

@@ -432,7 +432,8 @@ fn a_dead_lease_that_is_shown_as_held() {
 
 #[test]
 fn a_stream_with_a_gap_a_duplicate_or_another_order() {
-    let tamper: [fn(&mut Vec<(i64, String)>); 3] = [
+    type Tamper = fn(&mut Vec<(i64, String)>);
+    let tamper: [Tamper; 3] = [
         |received| drop(received.remove(3)),
         |received| received.insert(3, received[2].clone()),
         |received| received.swap(1, 2),
