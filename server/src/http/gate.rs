@@ -10,7 +10,7 @@ use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
@@ -51,8 +51,9 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     let status = response.status();
     let seconds = watch.seconds();
     http.metrics.answered(route, status.as_u16(), seconds);
-    if status.is_server_error() {
-        tracing::warn!(request_id = &*id.0, %method, route, status = status.as_u16(), seconds, "a request failed");
+    // Being full or stopping is no fault, and would be told a thousand times.
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        tracing::error!(request_id = &*id.0, %method, route, status = status.as_u16(), seconds, "a request failed");
     } else if let Some(path) = path {
         tracing::debug!(
             target: "job_leases::access",
