@@ -1,5 +1,4 @@
 //! The command line against a real server.
-#![expect(clippy::disallowed_methods, reason = "these tests wait in real time")]
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
