@@ -271,8 +271,7 @@ impl<'a, T: Tx> Staging<'a, T> {
         if let Some(mut lease) = before.filter(|lease| Some(lease.token) != last) {
             let token = Some(lease.token);
             events.iter().filter(|event| event.change.token() == token).for_each(|event| lease.apply(event));
-            self.former.insert(lease.token, (key.clone(), lease.clone()));
-            self.batch.superseded.push((key.clone(), lease));
+            self.supersede(key, lease);
         }
         // A grant that was over again within the same decision (released at once to the next) is also a former lease.
         let passing = events.iter().filter_map(|event| match &event.change {
@@ -286,9 +285,14 @@ impl<'a, T: Tx> Staging<'a, T> {
             let token = Some(lease.token);
             let later = |event: &&Event| event.change.token() == token && !matches!(event.change, Change::Granted(_));
             events.iter().filter(later).for_each(|event| lease.apply(event));
-            self.former.insert(lease.token, (key.clone(), lease.clone()));
-            self.batch.superseded.push((key.clone(), lease));
+            self.supersede(key, lease);
         }
+    }
+
+    /// A lease that is no longer the last of its key, as it ended.
+    fn supersede(&mut self, key: &LeaseKey, lease: Lease) {
+        self.former.insert(lease.token, (key.clone(), lease.clone()));
+        self.batch.superseded.push((key.clone(), lease));
     }
 
     fn collect(&mut self, decision: Decision) -> Answer {

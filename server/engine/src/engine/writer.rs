@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::lease::{Change, Command, LeaseId, Reply, Rules, Woken};
+use domain::lease::{Change, Command, LeaseId, Outage, Reply, Rules, Woken};
 use domain::{Actor, LeaseKey, Timestamp};
 use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
@@ -194,8 +194,11 @@ impl<S: Store> Writer<S> {
 
     /// One attempt at all of it: until it is committed nothing but the database knows of it.
     async fn attempt(&mut self, works: &mut Vec<Work>) -> Result<(), Failure> {
-        self.record_outage().await?;
-        let tx = self.store.begin().await.map_err(Failure::RolledBack)?;
+        let mut tx = self.store.begin().await.map_err(Failure::RolledBack)?;
+        if let Some(outage) = tx.outage() {
+            self.record(outage, tx).await?;
+            tx = self.store.begin().await.map_err(Failure::RolledBack)?;
+        }
         let staging = Staging::prepare(tx, works, &self.rules, &self.callers, &self.directory)
             .await
             .map_err(Failure::RolledBack)?;
@@ -219,10 +222,8 @@ impl<S: Store> Writer<S> {
         Ok(())
     }
 
-    /// Records an outage, if there was one, before anything else is decided.
-    async fn record_outage(&mut self) -> Result<(), Failure> {
-        let tx = self.store.begin().await.map_err(Failure::RolledBack)?;
-        let Some(outage) = tx.outage() else { return Ok(()) };
+    /// Records an outage, before anything else is decided.
+    async fn record(&self, outage: Outage, tx: S::Tx<'_>) -> Result<(), Failure> {
         let record = other(outage.to, &self.actors.clock, None, Happening::Outage(outage));
         let batch = Batch { records: vec![record], ..Batch::default() };
         tracing::warn!(from = %outage.from, to = %outage.to, "the service was away; leases that were alive are extended");
