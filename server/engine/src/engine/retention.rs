@@ -59,13 +59,14 @@ impl Engine {
         }
         let durable = self.0.store.make_views_durable().await.map_err(unavailable)?.unwrap_or_default();
         let lines_before = ago(now, retention.timeline);
+        let idempotency_before = ago(now, retention.idempotency);
         loop {
             let lines = self.old_lines(lines_before, durable).await?;
-            let retain = Retain { lines, idempotency_before: ago(now, retention.idempotency), limit: PIECE };
-            self.submit(call.clone(), Task::Retain(retain), None).await?;
-            if lines.is_none() {
+            if lines.is_none() && !self.0.store.remembers_before(idempotency_before).await.map_err(unavailable)? {
                 return Ok(());
             }
+            let retain = Retain { lines, idempotency_before, limit: PIECE };
+            self.submit(call.clone(), Task::Retain(retain), None).await?;
         }
     }
 

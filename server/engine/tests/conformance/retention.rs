@@ -80,3 +80,27 @@ async fn idempotency_records_are_kept_for_a_week() {
     let done = fixture.engine.run(call_once("k", 2), lease_key("b"), take).await.unwrap();
     assert!(!done.replayed);
 }
+
+#[tokio::test]
+async fn however_many_old_idempotency_records_there_are_none_is_left() {
+    let fixture = Fixture::new().await;
+    let take_once = |n: i32| {
+        let fixture = &fixture;
+        async move {
+            let take = Command::Acquire { request: terms("one"), wait: None };
+            fixture.engine.run(call_once(&format!("k{n}"), 1), lease_key(&format!("a{n}")), take).await.unwrap();
+        }
+    };
+    // More than are taken away in one piece.
+    for from in (0..4_100).step_by(100) {
+        futures::future::join_all((from..from + 100).map(take_once)).await;
+    }
+    fixture.hands.pass(8 * DAY);
+    fixture.engine.retain(call()).await.unwrap();
+    let again = Command::Acquire { request: terms("one"), wait: None };
+    for n in [0, 2_050, 4_099] {
+        let key = lease_key(&format!("b{n}"));
+        let done = fixture.engine.run(call_once(&format!("k{n}"), 2), key, again.clone()).await.unwrap();
+        assert!(!done.replayed);
+    }
+}

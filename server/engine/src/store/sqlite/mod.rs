@@ -183,6 +183,12 @@ impl SqliteStore {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// Whether there are idempotency records older than `before`.
+    pub(crate) async fn remembers_before(&self, before: Timestamp) -> Result<bool, StoreError> {
+        let mut truth = self.truth().await?;
+        Ok(sqlx::query_scalar(tx::REMEMBERS_BEFORE).bind(before.as_micros()).fetch_one(&mut *truth).await?)
+    }
+
     async fn ask(&self, request: timeline::Request) -> Result<(), StoreError> {
         self.requests.send(request).await.map_err(|_| StoreError::Closed)
     }

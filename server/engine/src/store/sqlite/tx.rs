@@ -31,6 +31,8 @@ const SET_BASE: &str = "-- retain: base\nUPDATE head SET base_position = ?1, \
 const RETAIN_LINES: &str = "-- retain: lines\nDELETE FROM timeline WHERE position <= ?1";
 const RETAIN_IDEMPOTENCY: &str = "-- retain: idempotency\nDELETE FROM idempotency WHERE (caller, key) IN \
      (SELECT caller, key FROM idempotency WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)";
+pub(super) const REMEMBERS_BEFORE: &str =
+    "-- older idempotency records\nSELECT EXISTS (SELECT 1 FROM idempotency WHERE created_at < ?1)";
 const WRITE_MARK: &str = "-- write clock mark\nUPDATE head SET lived_at = ?1, ceiling = ?2, boot_id = ?3, elapsed = ?4 \
      WHERE id = 1";
 /// `applied` comes with every row, so that both are of one snapshot.
@@ -57,7 +59,7 @@ pub(super) fn statements() -> Vec<&'static str> {
     [&APPEND, &REMEMBER]
         .into_iter()
         .flat_map(Bulk::all)
-        .chain([RECALL, SET_BASE, RETAIN_LINES, RETAIN_IDEMPOTENCY, WRITE_MARK, CHECKPOINT])
+        .chain([RECALL, SET_BASE, RETAIN_LINES, RETAIN_IDEMPOTENCY, REMEMBERS_BEFORE, WRITE_MARK, CHECKPOINT])
         .collect()
 }
 
