@@ -147,14 +147,17 @@ fn a_wait_longer_than_a_request_can_is_made_of_several() {
 
 #[test]
 fn an_answer_that_was_lost_is_asked_for_again_and_there_is_one_grant() {
-    let fake = Fake::start();
-    fake.state().lose_answers = 2;
-    let (code, out, err) = finish(fake.run(&[], "echo $JOB_LEASE_FENCING_TOKEN"));
-    assert_eq!((code, out.as_str()), (0, "42\n"), "{err}");
-    assert_eq!(fake.operations(), ["acquire", "acquire", "acquire", "release"]);
-    let calls = fake.state().calls.clone();
-    assert_eq!(calls[0].idempotency_key, calls[2].idempotency_key);
-    assert_eq!(calls[0].body, calls[2].body);
+    for options in [&[][..], &["--wait", "20s"]] {
+        let fake = Fake::start();
+        fake.state().lose_answers = 2;
+        let (code, out, err) = finish(fake.run(options, "echo $JOB_LEASE_FENCING_TOKEN"));
+        assert_eq!((code, out.as_str()), (0, "42\n"), "{err}");
+        assert_eq!(fake.operations(), ["acquire", "acquire", "acquire", "release"]);
+        let calls = fake.state().calls.clone();
+        assert_eq!(calls[0].idempotency_key, calls[2].idempotency_key);
+        // To the millisecond of the wait: another body under the same key would be refused.
+        assert_eq!(calls[0].body, calls[2].body);
+    }
 }
 
 #[test]

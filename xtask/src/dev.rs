@@ -16,7 +16,7 @@ use crate::{
     workspace::{Profile, Workspace},
 };
 
-const WATCHED: [&str; 8] = ["Cargo.lock", "Cargo.toml", "app", "frontend", "migrations", "public", "server", "style"];
+const WATCHED: [&str; 7] = ["Cargo.lock", "Cargo.toml", "app", "frontend", "migrations", "server", "style"];
 
 /// Runs until it is interrupted; an interrupt from the terminal reaches the server too.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {

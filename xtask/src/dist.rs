@@ -21,7 +21,7 @@ const DOCUMENTS: [&str; 5] = ["CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICE
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let site = site::build(workspace)?;
-    let program = workspace.build_server(Profile::Release)?;
+    let program = workspace.build_server(Profile::Dist)?;
     let name = format!("job-leases-{}-{}-{}", env!("CARGO_PKG_VERSION"), env::consts::ARCH, env::consts::OS);
 
     let mut entries = BTreeMap::new();
@@ -34,7 +34,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         entries.insert(Path::new("site").join(path), content);
     }
 
-    let folder = workspace.target.join("dist");
+    let folder = workspace.out(Profile::Dist);
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{name}.tar.gz"));
     let gzip = GzBuilder::new().write(fs::File::create(&path)?, Compression::best());

@@ -28,6 +28,10 @@ fn main() -> Result<()> {
     let command = args.next();
     let rest: Vec<String> = args.collect();
     let passed_on = rest.strip_prefix(&["--".to_owned()]).unwrap_or(&rest);
+    if matches!(command.as_deref(), Some("serve" | "dev" | "test" | "dist")) {
+        // First of all, rather than after some minutes of compiling.
+        tools::ensure_wasm(&workspace)?;
+    }
     match command.as_deref() {
         Some("serve") => serve(&workspace, passed_on),
         Some("dev") => dev::run(&workspace, passed_on),

@@ -29,7 +29,7 @@ const NAME: &str = "job-leases";
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     let wasm = fs::read(build_wasm(workspace)?)?;
     let css = style(&workspace.root.join("style/main.css"))?;
-    let assets = read_tree(&workspace.root.join("public"))?;
+    let assets = read_tree(&workspace.root.join("style/assets"))?;
 
     let out = workspace.out(Profile::Release);
     let site = out.join("site");

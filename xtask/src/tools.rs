@@ -40,6 +40,26 @@ pub(crate) fn ensure() -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that the compiler can compile for the browser. rustup brings what that needs by itself, unless it was told not to.
+pub(crate) fn ensure_wasm(workspace: &Workspace) -> Result<()> {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    let is_there = || {
+        let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        let output = rustc.current_dir(&workspace.root).args(["--print", "target-libdir", "--target", TARGET]).output();
+        output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+    };
+    if is_there() {
+        return Ok(());
+    }
+    if find(&["rustup"]).is_some() {
+        run(Command::new("rustup").current_dir(&workspace.root).args(["target", "add", TARGET]))?;
+    }
+    if !is_there() {
+        bail!("the Rust compiler lacks the target {TARGET}: rustup target add {TARGET}");
+    }
+    Ok(())
+}
+
 /// The browser for the end-to-end tests.
 pub(crate) fn browser() -> Option<PathBuf> {
     find(PROGRAMS[0].0)

@@ -35,6 +35,7 @@ impl Workspace {
         self.target.join(match profile {
             Profile::Debug => "debug",
             Profile::Release => "release",
+            Profile::Dist => "dist",
         })
     }
 
@@ -42,8 +43,10 @@ impl Workspace {
     pub(crate) fn build_server(&self, profile: Profile) -> Result<PathBuf> {
         let mut cargo = self.cargo();
         cargo.args(["build", "--package", "server"]);
-        if profile == Profile::Release {
-            cargo.arg("--release");
+        match profile {
+            Profile::Debug => {}
+            Profile::Release => drop(cargo.arg("--release")),
+            Profile::Dist => drop(cargo.args(["--profile", "dist"])),
         }
         run(&mut cargo)?;
         Ok(self.out(profile).join("job-leases"))
@@ -53,7 +56,10 @@ impl Workspace {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     Debug,
+    /// Optimised, and quick to build again.
     Release,
+    /// Optimised as far as it goes.
+    Dist,
 }
 
 /// Runs a program to its end; an error when it fails, with the command line.

@@ -321,4 +321,20 @@ mod tests {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(4096));
         assert_eq!(Metadata::parse(&long), Err(TextError::TooLong { max: 4096 }));
     }
+    #[test]
+    fn numbers_in_metadata_are_the_same_however_often_they_are_read_and_written() {
+        // Among any thousand, fast but careless reading gets hundreds wrong in the last digit.
+        let mut bits = 1_u64;
+        for _ in 0..1_000 {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = f64::from_bits(bits);
+            if !number.is_finite() {
+                continue;
+            }
+            let once = Metadata::parse(&format!("{{\"n\":{number:e}}}")).unwrap();
+            let again = Metadata::parse(&serde_json::to_string(&once).unwrap()).unwrap();
+            assert_eq!(again, once);
+            assert_eq!(once.to_object()["n"].as_f64(), Some(number), "{once:?}");
+        }
+    }
 }

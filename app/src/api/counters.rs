@@ -24,6 +24,8 @@ pub struct Counters {
     pub held: u64,
     /// Callers waiting for a key; `null` for a caller that is limited to some keys.
     pub waiting: Option<u64>,
+    /// Jobs known, from their leases so far; `null` for a caller that is limited to some keys.
+    pub jobs: Option<u64>,
     /// Leases ever granted; `null` for a caller that is limited to some keys.
     pub grants: Option<u64>,
     /// How often a duplicate was refused, since midnight UTC.

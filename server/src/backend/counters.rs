@@ -33,6 +33,7 @@ impl CountersBackend for Counters {
                 keys: counters.keys.unsigned_abs(),
                 held: counters.held.unsigned_abs(),
                 waiting: prefixes.is_empty().then(|| self.engine.waiting()),
+                jobs: counters.jobs.map(i64::unsigned_abs),
                 grants: counters.grants.map(i64::unsigned_abs),
                 collisions_today: counters.collisions_today.unsigned_abs(),
                 collisions_total: counters.collisions.unsigned_abs(),

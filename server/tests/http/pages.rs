@@ -79,3 +79,22 @@ async fn an_address_that_leads_nowhere_is_a_page_for_readers_and_json_for_progra
     answer.refused(404, "not_found");
     assert_eq!(page(&test.stranger(), "/core/nowhere", None).await.status, 303);
 }
+
+#[tokio::test]
+async fn a_page_is_compressed_for_those_who_can_read_it() {
+    let test = Test::start().await;
+    for n in 0..50 {
+        test.client().post("leases/acquire", json!({"lease_key": format!("k{n}"), "owner": "worker-1"})).await.ok();
+    }
+    let cookie = cookie(&test).await;
+    let request = test.stranger().request(Method::GET, "/").header("Accept", "text/html").header("Cookie", cookie);
+    let plain = request.try_clone().unwrap().send().await.unwrap();
+    assert_eq!(plain.headers().get("content-encoding"), None);
+    let plain = plain.bytes().await.unwrap();
+    let compressed = request.header("Accept-Encoding", "gzip, br").send().await.unwrap();
+    assert_eq!(compressed.headers()["content-encoding"], "gzip");
+    assert_eq!(compressed.headers()["vary"], "accept-encoding");
+    let compressed = compressed.bytes().await.unwrap();
+    assert_eq!(compressed[..2], [0x1f, 0x8b]);
+    assert!(compressed.len() * 4 < plain.len(), "{} of {} bytes", compressed.len(), plain.len());
+}

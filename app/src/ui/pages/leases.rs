@@ -81,6 +81,13 @@ fn Figures(
                     note=Signal::derive(|| "callers in queues".to_owned())
                 />
             })}
+            {read.jobs.map(|jobs| view! {
+                <Counter
+                    name="Jobs"
+                    figure=Signal::derive(move || now.get().jobs.unwrap_or(jobs))
+                    note=Signal::derive(|| "recorded".to_owned())
+                />
+            })}
             {read.grants.map(|grants| view! {
                 <Counter
                     name="Grants"
