@@ -70,10 +70,10 @@ pub struct Retain {
 }
 
 impl Batch {
-    /// Whether there is nothing to write.
+    /// Whether there is nothing to write besides records.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.remembered.is_empty() && self.access.is_empty() && self.retention.is_none()
+    pub fn is_only_records(&self) -> bool {
+        self.remembered.is_empty() && self.access.is_empty() && self.retention.is_none()
     }
 }
 

@@ -18,10 +18,10 @@ pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refuse
 use crate::error::StoreError;
 
 /// How many of the newest lines are kept in memory.
-const RECENT: usize = 8_192;
+const RECENT: usize = 12_288;
 
 /// How many lines may wait to be applied to the read models before the writer waits for them.
-const BACKLOG: i64 = 4_096;
+const BACKLOG: i64 = 8_192;
 
 /// How long a list waits for the read models to come to what was committed when it was asked.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,5 +1,9 @@
 //! What is written, and what happens when it cannot be.
 
+use engine::Fault;
+use engine::timeline::Position;
+use sqlx::ConnectOptions as _;
+
 use crate::fixture::Fixture;
 
 #[tokio::test]
@@ -25,4 +29,37 @@ async fn commands_that_come_together_share_their_commits() {
     let commits: f64 =
         text.lines().find_map(|line| line.strip_prefix("flush_seconds_count ")).unwrap().parse().unwrap();
     assert!(commits < 250.0, "{commits} commits for 500 commands");
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_harms_none_of_those_committed_with_it() {
+    let fixture = Fixture::new().await;
+    let mut other = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.path()).connect().await.unwrap();
+    let refuse = "CREATE TRIGGER poison BEFORE INSERT ON timeline WHEN new.body LIKE '%poison%' \
+         BEGIN SELECT RAISE(ABORT, 'poisoned'); END";
+    sqlx::query(refuse).execute(&mut other).await.unwrap();
+    // Few, in one statement; and so many that a batch takes several.
+    for (round, count) in [20, 200].into_iter().enumerate() {
+        let take = |n| {
+            let (fixture, poisoned) = (&fixture, n % 10 == 7);
+            async move {
+                let name = if poisoned { "poison" } else { "fine" };
+                (poisoned, fixture.acquire(&format!("{name}/{round}/{n}"), "one").await)
+            }
+        };
+        for (poisoned, answer) in futures::future::join_all((0..count).map(take)).await {
+            if poisoned {
+                assert!(matches!(answer, Err(Fault::Unavailable { .. })), "{answer:?}");
+            } else {
+                answer.unwrap();
+            }
+        }
+    }
+    let timeline = fixture.engine.timeline();
+    let lines = timeline.read_after(Position(0), 1_000).await.unwrap();
+    assert_eq!(lines.len(), 18 + 180);
+    assert_eq!(lines.last().unwrap().position, timeline.head());
+    for pair in lines.windows(2) {
+        assert_eq!(engine::timeline::chain(&pair[0].hash, pair[1].position, &pair[1].body), pair[1].hash);
+    }
 }

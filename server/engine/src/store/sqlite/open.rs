@@ -96,9 +96,12 @@ fn options(path: &Path) -> SqliteConnectOptions {
 
 /// The one connection that writes the truth: every commit is flushed before it returns.
 pub(super) async fn truth(path: &Path) -> Result<SqliteConnection, OpenError> {
-    // The writer checkpoints between batches.
-    let options =
-        options(path).create_if_missing(true).synchronous(SqliteSynchronous::Full).pragma("wal_autocheckpoint", "0");
+    // The writer checkpoints between batches. Its statement of every size stays prepared.
+    let options = options(path)
+        .create_if_missing(true)
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("wal_autocheckpoint", "0")
+        .statement_cache_capacity(150);
     let mut db = options.connect().await.map_err(StoreError::from)?;
     refuse_newer(&mut db, path, &MIGRATIONS).await?;
     MIGRATIONS.run(&mut db).await?;
@@ -232,7 +235,7 @@ async fn connect_views(file: &Path) -> Result<SqliteConnection, OpenError> {
         .foreign_keys(false)
         .synchronous(SqliteSynchronous::Normal)
         .pragma("wal_autocheckpoint", "16000")
-        .pragma("cache_size", "-16000");
+        .pragma("cache_size", "-32000");
     Ok(options.connect().await.map_err(StoreError::from)?)
 }
 

@@ -15,27 +15,32 @@ use crate::timeline::{Happening, Line, Record};
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
-static INSERT_GRANTS: Bulk = Bulk::new(
-    "-- project grants made\nINSERT INTO grants (token, lease_key, previous, owner, job_key, acquired_at, expires_at, \
+// "OR ROLLBACK" since a statement that fails takes the whole transaction with it anyway: without it SQLite would keep a copy
+// of every page that a statement of many rows changes, to undo that statement alone.
+static INSERT_GRANTS: Bulk<4> = Bulk::new(
+    "-- project grants made\nINSERT OR ROLLBACK INTO grants (token, lease_key, previous, owner, job_key, acquired_at, expires_at, \
      updated_at, ttl, renewals, max_hold_until, min_hold_until, lock_delay, subjects, metadata, break_ends_at, breaking, \
      outcome, ended_at) VALUES",
     19,
     "",
 );
 /// Absent values leave what is there; the number of renewals is how many more.
-static UPDATE_GRANTS: Bulk = Bulk::new(
-    "-- project grants changed\nUPDATE grants SET expires_at = coalesce(d.column2, expires_at), \
+static UPDATE_GRANTS: Bulk<4> = Bulk::new(
+    "-- project grants changed\nUPDATE OR ROLLBACK grants SET expires_at = coalesce(d.column2, expires_at), \
      updated_at = d.column3, ttl = coalesce(d.column4, ttl), renewals = renewals + d.column5, \
      break_ends_at = coalesce(d.column6, break_ends_at), breaking = coalesce(d.column7, breaking), \
      outcome = coalesce(d.column8, outcome), ended_at = coalesce(d.column9, ended_at) FROM (VALUES",
     9,
     ") AS d WHERE grants.token = d.column1",
 );
-static INSERT_SUBJECTS: Bulk =
-    Bulk::new("-- project subjects\nINSERT INTO subjects (subject, token) VALUES", 2, "ON CONFLICT DO NOTHING");
+static INSERT_SUBJECTS: Bulk<4> = Bulk::new(
+    "-- project subjects\nINSERT OR ROLLBACK INTO subjects (subject, token) VALUES",
+    2,
+    "ON CONFLICT DO NOTHING",
+);
 /// Absent values leave what is there.
-static UPSERT_KEYS: Bulk = Bulk::new(
-    "-- project keys\nINSERT INTO keys (lease_key, token, expires_at, updated_at, live, cooling_until, quarantine, \
+static UPSERT_KEYS: Bulk<4> = Bulk::new(
+    "-- project keys\nINSERT OR ROLLBACK INTO keys (lease_key, token, expires_at, updated_at, live, cooling_until, quarantine, \
      changed_at) VALUES",
     8,
     "ON CONFLICT (lease_key) DO UPDATE SET token = coalesce(excluded.token, token), \
@@ -43,25 +48,25 @@ static UPSERT_KEYS: Bulk = Bulk::new(
      live = coalesce(excluded.live, live), cooling_until = coalesce(excluded.cooling_until, cooling_until), \
      quarantine = coalesce(excluded.quarantine, quarantine), changed_at = excluded.changed_at",
 );
-static UPSERT_OWNERS: Bulk = Bulk::new(
-    "-- project owners\nINSERT INTO owners (owner, first_seen_at, last_seen_at, grants) VALUES",
+static UPSERT_OWNERS: Bulk<4> = Bulk::new(
+    "-- project owners\nINSERT OR ROLLBACK INTO owners (owner, first_seen_at, last_seen_at, grants) VALUES",
     4,
     "ON CONFLICT (owner) DO UPDATE SET last_seen_at = excluded.last_seen_at, grants = grants + excluded.grants \
      RETURNING owner AS name, grants",
 );
-static UPSERT_JOBS: Bulk = Bulk::new(
-    "-- project jobs\nINSERT INTO jobs (job_key, first_seen_at, last_seen_at, grants) VALUES",
+static UPSERT_JOBS: Bulk<4> = Bulk::new(
+    "-- project jobs\nINSERT OR ROLLBACK INTO jobs (job_key, first_seen_at, last_seen_at, grants) VALUES",
     4,
     "ON CONFLICT (job_key) DO UPDATE SET last_seen_at = excluded.last_seen_at, grants = grants + excluded.grants \
      RETURNING job_key AS name, grants",
 );
-static UPSERT_COLLISIONS: Bulk = Bulk::new(
-    "-- project collisions\nINSERT INTO collisions (lease_key, owner, times, last_at) VALUES",
+static UPSERT_COLLISIONS: Bulk<4> = Bulk::new(
+    "-- project collisions\nINSERT OR ROLLBACK INTO collisions (lease_key, owner, times, last_at) VALUES",
     4,
     "ON CONFLICT (lease_key, owner) DO UPDATE SET times = times + excluded.times, last_at = excluded.last_at",
 );
-static UPSERT_COLLISION_DAYS: Bulk = Bulk::new(
-    "-- project collisions by day\nINSERT INTO collisions_by_day (day, lease_key, times) VALUES",
+static UPSERT_COLLISION_DAYS: Bulk<4> = Bulk::new(
+    "-- project collisions by day\nINSERT OR ROLLBACK INTO collisions_by_day (day, lease_key, times) VALUES",
     3,
     "ON CONFLICT (day, lease_key) DO UPDATE SET times = times + excluded.times",
 );
@@ -384,7 +389,7 @@ type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
 /// Adds to owners or jobs, and says how many are new: those whose grants are all from now.
 async fn upsert_seen(
     db: &mut SqliteConnection,
-    bulk: &'static Bulk,
+    bulk: &'static Bulk<4>,
     seen: &BTreeMap<Arc<str>, Seen>,
 ) -> Result<i64, StoreError> {
     let rows: Vec<_> = seen.iter().collect();

@@ -21,8 +21,11 @@ const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 pub(super) const CHECKPOINT: &str = "-- checkpoint\nPRAGMA wal_checkpoint(PASSIVE)";
 
-static APPEND: Bulk = Bulk::new("-- append\nINSERT INTO timeline (position, hash, body) VALUES", 3, "");
-static REMEMBER: Bulk =
+/// So many lines are one statement.
+const APPENDED_AT_ONCE: usize = 64;
+static APPEND: Bulk<APPENDED_AT_ONCE> =
+    Bulk::for_each_size("-- append\nINSERT INTO timeline (position, hash, body) VALUES", 3, "");
+static REMEMBER: Bulk<4> =
     Bulk::new("-- remember\nINSERT INTO idempotency (caller, key, fingerprint, answer, created_at) VALUES", 5, "");
 const RECALL: &str = "-- recall\nSELECT i.caller, i.key, i.fingerprint, i.answer, i.created_at FROM json_each(?1) AS w \
      JOIN idempotency AS i ON i.caller = w.value ->> 0 AND i.key = w.value ->> 1";
@@ -56,9 +59,9 @@ const PAGES_A_COMMIT: u64 = 3 * 4096;
 /// Every statement on the truth in this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    [&APPEND, &REMEMBER]
-        .into_iter()
-        .flat_map(Bulk::all)
+    APPEND
+        .all()
+        .chain(REMEMBER.all())
         .chain([RECALL, SET_BASE, RETAIN_LINES, RETAIN_IDEMPOTENCY, REMEMBERS_BEFORE, WRITE_MARK, CHECKPOINT])
         .collect()
 }
@@ -124,12 +127,7 @@ impl<'s> SqliteTx<'s> {
         batch: &Batch,
         mark_is_due: bool,
     ) -> Result<(), StoreError> {
-        for (sql, lines) in APPEND.statements(lines) {
-            let query = lines.iter().fold(sqlx::query(sql), |query, line| {
-                query.bind(line.position.0).bind(line.hash.to_vec()).bind(line.body.to_string())
-            });
-            query.execute(&mut *truth).await?;
-        }
+        append(truth, lines).await?;
         for (sql, remembered) in REMEMBER.statements(&batch.remembered) {
             let mut query = sqlx::query(sql);
             for remembered in remembered {
@@ -161,6 +159,29 @@ impl<'s> SqliteTx<'s> {
             write_mark(truth, &self.mark).await?;
         }
         Ok(())
+    }
+
+    async fn commit_all(
+        &self,
+        truth: &mut SqliteConnection,
+        lines: &[Line],
+        batch: &Batch,
+        mark_is_due: bool,
+    ) -> Result<(), CommitError> {
+        if let Err(error) = sqlx::query(BEGIN).execute(&mut *truth).await {
+            return Err(CommitError::RolledBack(error.into()));
+        }
+        if let Err(error) = self.write(truth, lines, batch, mark_is_due).await {
+            return match sqlx::query(ROLLBACK).execute(truth).await {
+                Ok(_) => Err(CommitError::RolledBack(error)),
+                // SQLite rolls back by itself after some errors; asking it anew tells.
+                Err(_) => Err(CommitError::Unknown(error)),
+            };
+        }
+        match sqlx::query(COMMIT).execute(truth).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(CommitError::Unknown(error.into())),
+        }
     }
 
     /// What was committed becomes what is in memory.
@@ -202,6 +223,24 @@ impl<'s> SqliteTx<'s> {
             }
         }
     }
+}
+
+async fn append(truth: &mut SqliteConnection, lines: &[Line]) -> Result<(), sqlx::Error> {
+    for (sql, lines) in APPEND.statements(lines) {
+        let query = lines.iter().fold(sqlx::query(sql), |query, line| {
+            query.bind(line.position.0).bind(line.hash.to_vec()).bind(line.body.to_string())
+        });
+        query.execute(&mut *truth).await?;
+    }
+    Ok(())
+}
+
+/// Whether the database refused a statement for what it says, so that nothing of it happened.
+fn is_refused(error: &sqlx::Error) -> bool {
+    const TOO_BIG: i64 = 18;
+    const CONSTRAINT: i64 = 19;
+    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<i64>().ok());
+    code.is_some_and(|code| matches!(code & 0xff, TOO_BIG | CONSTRAINT))
 }
 
 /// Writes the clock's mark.
@@ -296,7 +335,7 @@ impl Tx for SqliteTx<'_> {
     async fn commit(self, mut batch: Batch) -> Result<Vec<Line>, CommitError> {
         let records = std::mem::take(&mut batch.records);
         let lines = self.lines(records).map_err(CommitError::RolledBack)?;
-        if lines.is_empty() && batch.is_empty() {
+        if lines.is_empty() && batch.is_only_records() {
             // Only waiters came or went.
             self.publish(batch, &lines, false);
             return Ok(lines);
@@ -304,19 +343,15 @@ impl Tx for SqliteTx<'_> {
         let store = self.store;
         let mut truth = store.truth().await.map_err(CommitError::RolledBack)?;
         let mark_is_due = self.mark.lived_at.since(store.memory().lived_at) >= MARK_EVERY;
-        if let Err(error) = sqlx::query(BEGIN).execute(&mut *truth).await {
-            return Err(CommitError::RolledBack(error.into()));
-        }
-        if let Err(error) = self.write(&mut truth, &lines, &batch, mark_is_due).await {
-            return match sqlx::query(ROLLBACK).execute(&mut *truth).await {
-                Ok(_) => Err(CommitError::RolledBack(error)),
-                // SQLite rolls back by itself after some errors; asking it anew tells.
-                Err(_) => Err(CommitError::Unknown(error)),
-            };
-        }
         let flush = store.metrics.flush();
-        if let Err(error) = sqlx::query(COMMIT).execute(&mut *truth).await {
-            return Err(CommitError::Unknown(error.into()));
+        if batch.is_only_records() && !mark_is_due && lines.len() <= APPENDED_AT_ONCE {
+            // A statement by itself is a transaction: each one more would be another walk to the database's thread and back.
+            if let Err(error) = append(&mut truth, &lines).await {
+                let is_refused = is_refused(&error);
+                return Err(if is_refused { CommitError::RolledBack } else { CommitError::Unknown }(error.into()));
+            }
+        } else {
+            self.commit_all(&mut truth, &lines, &batch, mark_is_due).await?;
         }
         flush.observe();
         self.checkpoint(&mut truth, &lines).await;
