@@ -9,12 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, anyhow};
-use lightningcss::{
-    bundler::{Bundler, FileProvider},
-    printer::PrinterOptions,
-    stylesheet::{MinifyOptions, ParserOptions},
-};
+use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use wasm_bindgen_cli_support::Bindgen;
 
@@ -75,14 +70,29 @@ fn build_wasm(workspace: &Workspace) -> Result<PathBuf> {
     Ok(target.join("wasm32-unknown-unknown").join("wasm-release/frontend.wasm"))
 }
 
-/// One style sheet of `main` and all that it imports, minified.
+/// One style sheet of `main` and the files that it imports, one `@import "file";` a line, without comments and indentation.
 fn style(main: &Path) -> Result<String> {
-    let files = FileProvider::new();
-    let mut sheet = Bundler::new(&files, None, ParserOptions::default())
-        .bundle(main)
-        .map_err(|error| anyhow!("{}: {error}", main.display()))?;
-    sheet.minify(MinifyOptions::default())?;
-    Ok(sheet.to_css(PrinterOptions { minify: true, ..Default::default() })?.code)
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| path.display().to_string());
+    let mut sheet = String::new();
+    for line in read(main)?.lines() {
+        match line.strip_prefix("@import \"").and_then(|rest| rest.strip_suffix("\";")) {
+            Some(file) => sheet.push_str(&read(&main.with_file_name(file))?),
+            None => sheet.push_str(line),
+        }
+        sheet.push('\n');
+    }
+    Ok(without_comments(&sheet))
+}
+
+fn without_comments(sheet: &str) -> String {
+    let mut rest = sheet;
+    let mut code = String::with_capacity(sheet.len());
+    while let Some((before, after)) = rest.split_once("/*") {
+        code.push_str(before);
+        rest = after.split_once("*/").map_or("", |(_, after)| after);
+    }
+    code.push_str(rest);
+    code.lines().map(str::trim).filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Adds the browser's files to `files`, and returns the lines by which Leptos finds their names (`hash.txt`).
@@ -180,4 +190,25 @@ fn replace_folder(folder: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<(
 /// 64 bits of SHA-256 in hexadecimal: enough to tell one build's file from another's.
 fn hash(content: impl AsRef<[u8]>) -> String {
     Sha256::digest(content)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_style_sheet_is_all_that_is_imported_without_its_comments() {
+        assert_eq!(without_comments("/* a\n b */\n.x {\n  color: red; /* c */\n}\n\n"), ".x {\ncolor: red;\n}\n");
+        let style_folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("style");
+        let sheet = style(&style_folder.join("main.css")).unwrap();
+        assert!(!sheet.contains("@import") && !sheet.contains("/*"), "{sheet}");
+        for entry in fs::read_dir(style_folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_part = path.extension().is_some_and(|kind| kind == "css") && !path.ends_with("main.css");
+            if is_part {
+                let part = without_comments(&fs::read_to_string(&path).unwrap());
+                assert!(sheet.contains(&part), "{} is not imported", path.display());
+            }
+        }
+    }
 }

@@ -54,6 +54,14 @@ pub(crate) enum Failure {
     },
 }
 
+/// The beginning of an HTTP client, with the cryptography that this program was built with.
+#[must_use]
+pub fn http_client() -> reqwest::ClientBuilder {
+    // An error means that it was installed before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+}
+
 impl Client {
     /// A client for the server at `url`. Nothing is sent yet.
     ///
@@ -76,7 +84,7 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let mut http = reqwest::Client::builder()
+        let mut http = http_client()
             .user_agent(concat!("job-leases/", env!("CARGO_PKG_VERSION")))
             .default_headers(headers)
             .connect_timeout(CONNECT)

@@ -19,6 +19,7 @@ mod watch;
 
 use std::process::ExitCode;
 
+pub use client::http_client;
 use exit::HELP;
 pub use exit::{Exit, usage};
 

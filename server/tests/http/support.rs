@@ -85,7 +85,7 @@ impl Test {
     }
 
     pub(crate) fn client_with(&self, token: &str) -> Client {
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let http = server::cli::http_client().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         Client { http, url: self.url.clone(), token: Some(token.to_owned()) }
     }
 
