@@ -300,6 +300,36 @@ fn a_break_asks_the_command_to_end_and_gives_it_the_rest_of_the_grace() {
 }
 
 #[test]
+fn a_break_that_ends_before_the_next_renewal_is_heard_of_at_once() {
+    let fake = Fake::start();
+    let traces = Traces::new();
+    let script = format!("trap 'date +%s.%N > \"$DIR/asked\"' TERM; {BEATING}");
+    // Renewed every ten seconds only.
+    let child = traces.run(&fake, &["--ttl", "1m"], &script);
+    until("the command works", || !traces.beats().is_empty());
+    let end = now() + 3.0;
+    fake.state().breaking_until = Some(end);
+    let (code, _, err) = finish(child);
+    assert_eq!(code, 75, "{err}");
+    let asked_at: f64 = traces.read("asked").trim().parse().expect("TERM comes before KILL");
+    assert!(asked_at < end && traces.last_beat() < end, "{asked_at} and {} of {end}", traces.last_beat());
+}
+
+#[test]
+fn a_server_that_cannot_tell_of_a_break_is_asked_by_the_renewals() {
+    let fake = Fake::start();
+    fake.state().attends = false;
+    let traces = Traces::new();
+    let child = traces.run(&fake, &["--ttl", "9s"], BEATING);
+    until("the command works", || !traces.beats().is_empty());
+    let end = now() + 6.0;
+    fake.state().breaking_until = Some(end);
+    let (code, _, err) = finish(child);
+    assert_eq!(code, 75, "{err}");
+    assert!(traces.last_beat() < end);
+}
+
+#[test]
 fn a_command_that_will_not_end_is_killed_before_the_break_is_over() {
     let fake = Fake::start();
     let traces = Traces::new();

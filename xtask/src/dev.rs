@@ -4,12 +4,17 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, SystemTime},
 };
 
 use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
     site,
@@ -18,8 +23,12 @@ use crate::{
 
 const WATCHED: [&str; 7] = ["Cargo.lock", "Cargo.toml", "app", "frontend", "migrations", "server", "style"];
 
-/// Runs until it is interrupted; an interrupt from the terminal reaches the server too.
+/// Runs until it is asked to end; then it takes the server along.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+    let ending = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&ending))?;
+    }
     let mut server: Option<Child> = None;
     loop {
         // Taken before the build, so that a change during it is not missed.
@@ -33,6 +42,9 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         }
         eprintln!("waiting for a change");
         while state(&workspace.root)? == built {
+            if ending.load(Ordering::Relaxed) {
+                return stop(server);
+            }
             thread::sleep(Duration::from_millis(300));
         }
     }

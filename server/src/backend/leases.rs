@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use app::api::exchange::Exchange;
 use app::api::leases::{
-    AcquireManyRequest, AcquireRequest, BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchResults,
-    BreakRequest, GetRequest, HistoryRequest, Key, Lease, Leases as Granted, LeasesBackend, ListRequest, OneOfMany,
-    Quarantine, QuarantineRequest, ReleaseRequest, Released, RenewRequest, Sort, Status, TransferRequest,
+    AcquireManyRequest, AcquireRequest, AttendRequest, BatchAnswer, BatchOperation, BatchRequest, BatchResult,
+    BatchResults, BreakRequest, GetRequest, HistoryRequest, Key, Lease, Leases as Granted, LeasesBackend, ListRequest,
+    OneOfMany, Quarantine, QuarantineRequest, ReleaseRequest, Released, RenewRequest, Sort, Status, TransferRequest,
     ValidateRequest, Validity,
 };
 use app::api::page::{AsOf, Page};
@@ -182,6 +182,17 @@ impl LeasesBackend for Leases {
 
     fn get<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> Pending<'a, Key> {
         Box::pin(async move { key(self.run(exchange, Role::Viewer, request.lease_key, Command::Get).await?) })
+    }
+
+    fn attend<'a>(&'a self, exchange: &'a Exchange, request: AttendRequest) -> Pending<'a, Key> {
+        Box::pin(async move {
+            let AttendRequest { lease_key, lease_id, wait_ms } = request;
+            let caller = exchange.require_on(Role::Viewer, &lease_key)?;
+            let Millis(millis) = wait_ms.unwrap_or(Millis(0));
+            let wait = self.engine.rules().wait(millis).map_err(of_range("wait_ms"))?;
+            let call = call(exchange, caller);
+            key(self.engine.attend(call, lease_key, lease_id, wait).await.map_err(of_fault)?)
+        })
     }
 
     fn list<'a>(&'a self, exchange: &'a Exchange, request: ListRequest) -> Pending<'a, Page<Lease>> {

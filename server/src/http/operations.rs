@@ -53,6 +53,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         request: "AcquireRequest", answer: "Lease", refusals: BUSY },
     Operation { path: "/api/v1/leases/acquire-many", summary: "Take several leases, all or none", role: Role::Worker, changes: true,
         request: "AcquireManyRequest", answer: "Leases", refusals: &["keys_busy", "lease_lost"] },
+    Operation { path: "/api/v1/leases/attend", summary: "Wait until a lease is over or is to end", role: Role::Viewer, changes: false,
+        request: "AttendRequest", answer: "Key", refusals: &["lease_key_unknown"] },
     Operation { path: "/api/v1/leases/batch", summary: "Several independent operations, in order", role: Role::Worker, changes: true,
         request: "BatchRequest", answer: "BatchResults", refusals: &[] },
     Operation { path: "/api/v1/leases/break", summary: "End somebody's lease, now or after a grace", role: Role::Operator, changes: true,

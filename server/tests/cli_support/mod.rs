@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) lost: bool,
     /// The lease is being broken, and ends then (seconds since 1970).
     pub(crate) breaking_until: Option<f64>,
+    /// Whether holders can have it tell them of a break.
+    pub(crate) attends: bool,
     /// So many answers to acquires are lost on their way.
     pub(crate) lose_answers: u32,
     /// When the lease ends, in seconds since 1970.
@@ -77,6 +79,7 @@ impl Fake {
             taken: false,
             lost: false,
             breaking_until: None,
+            attends: true,
             lose_answers: 0,
             expires_at: 0.0,
             calls: Vec::new(),
@@ -229,6 +232,12 @@ fn serve(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
         let queue = state.lock().unwrap().queue;
         thread::sleep(queue);
     }
+    if call.operation == "attend" {
+        let until = Instant::now() + Duration::from_millis(call.body["wait_ms"].as_u64().unwrap_or(0));
+        while Instant::now() < until && state.lock().unwrap().is_calm() {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
     let (status, answer, is_lost) = state.lock().unwrap().answer(call);
     thread::sleep(delay);
     if is_lost {
@@ -243,7 +252,15 @@ fn serve(connection: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
 }
 
 impl State {
+    /// Nothing has become of the lease that its holder should hear of.
+    fn is_calm(&self) -> bool {
+        self.attends && self.mode == Mode::Here && !self.lost && self.breaking_until.is_none()
+    }
+
     fn answer(&mut self, call: Call) -> (u16, Value, bool) {
+        if call.operation == "attend" {
+            return self.attend();
+        }
         self.calls.push(call.clone());
         let refusal = |status, code: &str, details: Value| {
             (status, json!({ "code": code, "message": code, "details": details, "request_id": "r" }), false)
@@ -283,6 +300,23 @@ impl State {
             }
             _ => refusal(404, "not_found", json!({})),
         }
+    }
+
+    fn attend(&self) -> (u16, Value, bool) {
+        if !self.attends {
+            return (404, json!({ "code": "not_found", "message": "", "request_id": "r" }), false);
+        }
+        let lease = if self.lost { Value::Null } else { self.lease(self.next_token) };
+        let key = json!({
+            "lease_key": "nightly",
+            "status": "held",
+            "lease": lease,
+            "cooling_until": null,
+            "quarantine": null,
+            "queue_length": 0,
+            "server_time": "2026-01-01T00:00:00.000000Z",
+        });
+        (200, key, false)
     }
 
     fn lease(&self, token: u64) -> Value {

@@ -13,6 +13,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value)> {
         ("meta/get", "viewer", json!({})),
         ("sessions/current", "viewer", json!({})),
         ("leases/get", "viewer", json!({"lease_key": "a/k"})),
+        ("leases/attend", "viewer", json!({"lease_key": "a/k", "lease_id": id})),
         ("leases/list", "viewer", json!({})),
         ("leases/history", "viewer", json!({"lease_key": "a/k"})),
         ("leases/validate", "viewer", json!({"lease_key": "a/k", "fencing_token": 1})),

@@ -454,3 +454,45 @@ async fn the_figures_count_what_happened() {
     assert_eq!(members(&counters), names);
     assert_eq!(figures.map(|name| counters[name].as_u64().unwrap()), [3, 3, 2, 2, 1, 2, 0]);
 }
+
+#[tokio::test]
+async fn a_holder_hears_at_once_that_its_lease_is_to_end_or_is_over() {
+    let test = Test::start().await;
+    let client = test.client();
+    let attend = |lease: &Value, wait: u64| {
+        let body = json!({"lease_key": lease["lease_key"], "lease_id": lease["lease_id"], "wait_ms": wait});
+        let client = test.client();
+        tokio::spawn(async move {
+            // Without being told it would come after the minute that was asked for.
+            let soon = std::time::Duration::from_secs(20);
+            tokio::time::timeout(soon, client.post("leases/attend", body)).await.expect("told at once").ok()
+        })
+    };
+    // Nothing happens: told after the time asked for.
+    let long = |key: &str| json!({"lease_key": key, "owner": "w", "ttl_ms": 600_000});
+    let lease = client.post("leases/acquire", long("k")).await.ok();
+    let key = attend(&lease, 200).await.unwrap();
+    assert_eq!((&key["status"], &key["lease"]["lease_id"]), (&json!("held"), &lease["lease_id"]));
+    // A renewal is no news; a break is.
+    let attending = attend(&lease, 60_000);
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    client.post("leases/renew", json!({"lease_key": "k", "lease_id": lease["lease_id"]})).await.ok();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(!attending.is_finished());
+    client.post("leases/break", json!({"lease_key": "k", "reason": "stuck", "grace_ms": 60_000})).await.ok();
+    assert_eq!(attending.await.unwrap()["status"], "breaking");
+    // What is to end already is told at once.
+    assert_eq!(attend(&lease, 60_000).await.unwrap()["status"], "breaking");
+    // So are a hand-over and a lease that somebody else has meanwhile.
+    let lease = client.post("leases/acquire", long("l")).await.ok();
+    let attending = attend(&lease, 60_000);
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let transfer = json!({"lease_key": "l", "lease_id": lease["lease_id"], "to_owner": "other"});
+    let next = client.post("leases/transfer", transfer).await.ok();
+    assert_eq!(attending.await.unwrap()["lease"]["lease_id"], next["lease_id"]);
+    assert_eq!(attend(&lease, 60_000).await.unwrap()["lease"]["owner"], "other");
+    let unknown = json!({"lease_key": "never", "lease_id": lease["lease_id"]});
+    client.post("leases/attend", unknown).await.refused(404, "lease_key_unknown");
+    let too_long = json!({"lease_key": "l", "lease_id": lease["lease_id"], "wait_ms": 60_001});
+    client.post("leases/attend", too_long).await.refused(422, "wait_ms_out_of_range");
+}

@@ -112,7 +112,7 @@ async fn every_operation_reads_the_fields_that_are_described_and_no_others() {
             assert_eq!(get.status, 405, "{path}");
         }
     }
-    assert_eq!(operations, 19);
+    assert_eq!(operations, 20);
 }
 
 #[tokio::test]
@@ -131,6 +131,7 @@ async fn every_answer_is_as_described() {
         ("leases/acquire", full),
         ("leases/renew", names.clone()),
         ("leases/get", json!({"lease_key": "a"})),
+        ("leases/attend", names.clone()),
         ("leases/validate", json!({"lease_key": "a", "fencing_token": a["fencing_token"]})),
         ("leases/validate", json!({"lease_key": "z", "fencing_token": 1})),
         ("leases/transfer", handed),

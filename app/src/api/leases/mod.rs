@@ -28,6 +28,7 @@ pub trait LeasesBackend: Send + Sync {
     fn acquire_many<'a>(&'a self, exchange: &'a Exchange, request: AcquireManyRequest) -> super::Pending<'a, Leases>;
     fn batch<'a>(&'a self, exchange: &'a Exchange, request: BatchRequest) -> super::Pending<'a, BatchResults>;
     fn get<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> super::Pending<'a, Key>;
+    fn attend<'a>(&'a self, exchange: &'a Exchange, request: AttendRequest) -> super::Pending<'a, Key>;
     fn list<'a>(&'a self, exchange: &'a Exchange, request: ListRequest) -> super::Pending<'a, Page<Lease>>;
     fn history<'a>(&'a self, exchange: &'a Exchange, request: HistoryRequest) -> super::Pending<'a, Page<Lease>>;
 }
@@ -121,6 +122,19 @@ pub async fn get(request: GetRequest) -> Result<Key, ApiError> {
 #[server(name = GetByQuery, protocol = protocol::Get<GetRequest>, prefix = "/api/v1", endpoint = "leases/get")]
 pub async fn get_by_query(request: GetRequest) -> Result<Key, ApiError> {
     get(request).await
+}
+
+/// Wait until a lease is over or is to end, and tell what the key is then.
+#[server(protocol = protocol::Post<AttendRequest>, prefix = "/api/v1", endpoint = "leases/attend")]
+pub async fn attend(request: AttendRequest) -> Result<Key, ApiError> {
+    let exchange = Exchange::current()?;
+    exchange.backends().leases.attend(&exchange, request).await
+}
+
+/// The same by `GET`.
+#[server(name = AttendByQuery, protocol = protocol::Get<AttendRequest>, prefix = "/api/v1", endpoint = "leases/attend")]
+pub async fn attend_by_query(request: AttendRequest) -> Result<Key, ApiError> {
+    attend(request).await
 }
 
 /// List leases.

@@ -127,6 +127,19 @@ pub struct GetRequest {
     pub lease_key: LeaseKey,
 }
 
+/// Wait until a lease is over or is to end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
+pub struct AttendRequest {
+    /// The key.
+    pub lease_key: LeaseKey,
+    /// Which lease.
+    pub lease_id: LeaseId,
+    /// How long at the most; not at all if absent or 0.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<Millis>,
+}
+
 /// Take several leases, all or none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]

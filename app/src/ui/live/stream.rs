@@ -28,7 +28,7 @@ const BEAT: Duration = Duration::from_millis(250);
 const REST_MS: f64 = 100.0;
 /// How soon the counters are asked for after lines have arrived, and how often while none do.
 const SOON_MS: f64 = 1_000.0;
-const IDLE_MS: f64 = 5_000.0;
+const IDLE_MS: f64 = 2_000.0;
 /// More lines than this at once are not worth following one by one.
 const TOO_MANY: usize = 5_000;
 

@@ -1,6 +1,7 @@
 //! The engine: the one door for writes, and the way to all that can be read.
 
 mod access;
+mod attending;
 mod delivery;
 pub(crate) mod idempotency;
 mod refusals;
@@ -13,9 +14,10 @@ mod writer;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use domain::lease::{Acquire, Command, Refusal, Reply, Rules, WaiterId};
-use domain::{LeaseKey, Timestamp};
+use domain::lease::{Acquire, Command, LeaseId, LeaseStatus, Refusal, Reply, Rules, WaiterId};
+use domain::{LeaseKey, Span, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +27,7 @@ pub use delivery::Delivery;
 pub use retention::Retention;
 pub use work::{Call, Done, Scope};
 
+use self::attending::Attending;
 use self::refusals::Refusals;
 use self::waiting::{Callers, Presence, Timers};
 use self::work::{Answered, Outcome, Task, Work};
@@ -80,6 +83,7 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     works: mpsc::Sender<Work>,
     left: mpsc::UnboundedSender<LeaseKey>,
+    attending: Arc<Attending>,
     waiters: AtomicU64,
     store: Arc<SqliteStore>,
     reading: Box<dyn Reading>,
@@ -118,6 +122,7 @@ impl Engine {
         let (left, left_receiver) = mpsc::unbounded_channel();
         let healthy = Arc::new(AtomicBool::new(true));
         let stop = CancellationToken::new();
+        let attending = Arc::new(Attending::default());
         let writer = Writer {
             store: Arc::clone(&store),
             rules: options.rules.clone(),
@@ -128,6 +133,7 @@ impl Engine {
             lost,
             lost_sender,
             left: left_receiver,
+            attending: Arc::clone(&attending),
             healthy: Arc::clone(&healthy),
             stop: stop.clone(),
             callers: Callers::default(),
@@ -140,6 +146,7 @@ impl Engine {
         Ok(Self(Arc::new(Inner {
             works,
             left,
+            attending,
             waiters: AtomicU64::new(1),
             reading: Box::new(store.reading()),
             clock: Arc::clone(store.clock()),
@@ -228,6 +235,34 @@ impl Engine {
         let done = self.submit(call, Task::One(key, command), alive).await?;
         drop(presence);
         Ok(done.map(reply))
+    }
+
+    /// Waits until this lease is over or is to end, at most so long and no longer than it would be held unrenewed; then tells
+    /// what the key is, as [`Command::Get`] does.
+    ///
+    /// # Errors
+    /// As for [`Command::Get`], and if the engine stops.
+    pub async fn attend(&self, call: Call, key: LeaseKey, lease_id: LeaseId, wait: Span) -> Result<Done<Reply>, Fault> {
+        let attendance = self.0.attending.enter(lease_id.token());
+        let mut told = std::pin::pin!(attendance.told.notified());
+        // From before the state is read, so that nothing falls between.
+        told.as_mut().enable();
+        let done = self.run(call.clone(), key.clone(), Command::Get).await?;
+        let Reply::Key(reading) = &done.value else { return Ok(done) };
+        let lease = reading
+            .state
+            .lease
+            .as_ref()
+            .filter(|lease| lease.id() == lease_id && lease.status(done.server_time) == LeaseStatus::Held);
+        let Some(lease) = lease else { return Ok(done) };
+        let most = wait.min(lease.expires_at.since(done.server_time));
+        let most = Duration::from_micros(most.as_micros().unsigned_abs());
+        tokio::select! {
+            () = told => {}
+            () = tokio::time::sleep(most) => {}
+            () = self.0.stop.cancelled() => return Err(Fault::Stopping),
+        }
+        self.run(call, key, Command::Get).await
     }
 
     /// Takes several keys, all or none; none may be named twice.

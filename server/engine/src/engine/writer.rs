@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use super::attending::Attending;
 use super::delivery::Delivery;
 use super::refusals::Refusals;
 use super::staging::{Decided, Staging, Verdict, other};
@@ -45,6 +46,7 @@ pub(super) struct Writer<S: Store> {
     pub(super) lost: UnboundedReceiver<(LeaseKey, LeaseId)>,
     pub(super) lost_sender: UnboundedSender<(LeaseKey, LeaseId)>,
     pub(super) left: UnboundedReceiver<LeaseKey>,
+    pub(super) attending: Arc<Attending>,
     /// Whether the database answers.
     pub(super) healthy: Arc<AtomicBool>,
     pub(super) stop: CancellationToken,
@@ -208,6 +210,7 @@ impl<S: Store> Writer<S> {
         let lines = commit(tx, batch).await?;
 
         self.measure(works, &lines);
+        self.attending.tell(&lines);
         for (key, at) in timers {
             self.timers.set(&key, at);
         }

@@ -1,21 +1,28 @@
 //! Keeps a lease: renews it in time, and knows until when it is certainly held.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use app::api::leases::{Lease, RenewRequest, Status};
-use tokio::sync::watch;
+use app::api::leases::{AttendRequest, Key, Lease, RenewRequest, Status};
+use app::api::values::Millis;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
-use super::super::client::{Client, Failure, jitter};
-use super::super::clock::{Instant, sleep_until};
-use super::super::duration;
+use super::super::client::{Client, Failure, PATIENCE, jitter};
+use super::super::clock::{Instant, sleep, sleep_until};
+use super::super::duration::{self, millis};
 use super::super::say::say;
 
-/// However long the ttl: so often the server is asked, since a break becomes known by that.
+/// However long the ttl: so often the server is asked. A break becomes known by that if it does not otherwise.
 const SELDOMEST: Duration = Duration::from_secs(10);
 /// While the lease is being broken: a second break can bring the end forward.
 const WHILE_BREAKING: Duration = Duration::from_secs(1);
 /// The longest that one attempt may take.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
+/// How long the server is asked to wait for a break: the longest that it lets one request wait.
+const ATTENDANCE: Duration = Duration::from_secs(60);
+/// Before the server is asked so again, if it could not do it.
+const AWAY: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -91,8 +98,15 @@ pub(super) async fn keep(client: Client, lease: Lease, ttl: Duration, sent: Inst
     let calm = (ttl / 3).min(SELDOMEST);
     let mut next = sent + calm;
     let mut trouble: Option<Pauses> = None;
+    let told = Arc::new(Notify::new());
+    // Ends with this function.
+    let mut attending = JoinSet::new();
+    attending.spawn(attend(client.clone(), lease.clone(), Arc::clone(&told)));
     while !hold.is_closed() {
-        sleep_until(next).await;
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = told.notified() => {}
+        }
         let sent = Instant::now();
         // Half of what is left each time: there is always time for another attempt.
         let left = hold.borrow().good_until.since(sent);
@@ -128,6 +142,35 @@ pub(super) async fn keep(client: Client, lease: Lease, ttl: Duration, sent: Inst
                 }
                 next = now + trouble.get_or_insert_with(|| Pauses::up_to(ttl / 10)).next(&failure);
             }
+        }
+    }
+}
+
+/// Has the server tell when somebody ends the lease or wants it back; what that means, the next renewal tells. Without it a
+/// break is heard of by the next renewal that is due, which may be after its end.
+async fn attend(client: Client, lease: Lease, told: Arc<Notify>) {
+    let request = AttendRequest {
+        lease_key: lease.lease_key.clone(),
+        lease_id: lease.lease_id,
+        wait_ms: Some(Millis(millis(ATTENDANCE))),
+    };
+    loop {
+        let asked = Instant::now();
+        match client.call::<Key>("leases/attend", &request, None, ATTENDANCE + PATIENCE).await {
+            Ok(key) => {
+                let is_held = key.lease.is_some_and(|now| now.lease_id == lease.lease_id && now.status == Status::Held);
+                if !is_held {
+                    // From now on the renewals come so often that there is nothing more to tell.
+                    told.notify_one();
+                    return;
+                }
+                if Instant::now().since(asked) < Duration::from_secs(1) {
+                    // A lease so short is renewed as often.
+                    sleep(Duration::from_millis(250)).await;
+                }
+            }
+            // Whatever it is, the renewals will find out what it means for the lease.
+            Err(_) => sleep(AWAY.mul_f64(jitter())).await,
         }
     }
 }

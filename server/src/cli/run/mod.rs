@@ -44,7 +44,9 @@ of its ttl, and at least every 10 seconds. Whatever happens, the command is
 stopped before the lease can be somebody else's:
  - if it cannot be renewed: TERM --kill-after before it ends (but at most a
    third of the ttl before), then KILL;
- - if an operator breaks it: TERM at once, KILL when the break's grace is over;
+ - if an operator breaks it: TERM at once, KILL when the break's grace is over
+   (with no grace, or if it is handed to another owner: KILL at once, a moment
+   after the key was given to the next);
  - if it is lost: KILL at once. So also if this program is killed, or stopped
    or asleep until the lease is over.
 HUP, INT, QUIT, TERM, USR1, USR2, WINCH and TSTP are passed on. What the command

@@ -83,6 +83,17 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
             vec![("lease_key", true, lease_key()), ("fencing_token", true, fencing_token())],
         ),
     );
+    add(
+        "AttendRequest",
+        request(
+            "Wait until a lease is over or is to end, but no longer than it would be held unrenewed.",
+            vec![
+                ("lease_key", true, lease_key()),
+                ("lease_id", true, lease_id()),
+                ("wait_ms", false, millis("How long at the most, up to a minute; not at all if absent or 0.")),
+            ],
+        ),
+    );
     add("GetRequest", request("Ask what a key is.", vec![("lease_key", true, lease_key())]));
     add(
         "ListRequest",
