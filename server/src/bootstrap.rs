@@ -44,6 +44,10 @@ pub(crate) async fn first_start(engine: &Engine, database: &Path, chosen: Option
     let call = Call { actor: Arc::new(Actor::system("first start")), request_id: None, idempotency: None };
     let scope = Scope { role: Role::Admin, prefixes: Arc::from([]) };
     if let Some(chosen) = chosen {
+        ensure!(
+            !engine.directory().was_token(chosen),
+            "JOB_LEASES_BOOTSTRAP_TOKEN was revoked or has expired, and no other administrator is left: choose another"
+        );
         engine
             .create_token_with(call, chosen, "bootstrap", scope, None)
             .await

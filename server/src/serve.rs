@@ -78,6 +78,10 @@ impl FromStr for Database {
     fn from_str(url: &str) -> Result<Self, String> {
         match url.strip_prefix("sqlite:") {
             Some("") => Err("sqlite: needs a path, as in sqlite:/var/lib/job-leases/job-leases.db".to_owned()),
+            // SQLite would take these for no file at all, or for something else than a path.
+            Some(path) if path.starts_with(':') || path.starts_with("file:") => {
+                Err("sqlite: needs the path of a file, as in sqlite:/var/lib/job-leases/job-leases.db".to_owned())
+            }
             Some(path) => Ok(Self(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))),
             None => Err("only sqlite:PATH is known".to_owned()),
         }
@@ -345,6 +349,7 @@ mod tests {
     fn a_database_is_named_by_its_path() {
         assert_eq!("sqlite:/a/b.db".parse(), Ok(Database(PathBuf::from("/a/b.db"))));
         assert_eq!("sqlite:///a/b.db".parse(), Ok(Database(PathBuf::from("/a/b.db"))));
+        assert!("sqlite::memory:".parse::<Database>().is_err() && "sqlite:file:b.db".parse::<Database>().is_err());
         assert_eq!("sqlite:b.db".parse(), Ok(Database(PathBuf::from("b.db"))));
         for url in ["sqlite:", "postgres://h/d", "/a/b.db"] {
             assert!(url.parse::<Database>().is_err(), "{url}");

@@ -31,6 +31,12 @@ pub enum TextError {
     /// A subject is not `kind:id`.
     #[error("is not of the form kind:id, with a kind of a-z, 0-9, '-' or '_' (at most 64)")]
     NotKindAndId,
+    /// Metadata is nested too deeply.
+    #[error("has more than {max} levels of objects and lists")]
+    TooDeep {
+        /// The most levels.
+        max: usize,
+    },
     /// Metadata is not a JSON object.
     #[error("is not a JSON object")]
     NotAnObject,
@@ -219,6 +225,9 @@ pub struct Metadata(Option<Arc<str>>);
 impl Metadata {
     /// The most bytes of compact JSON.
     pub const MAX_BYTES: usize = 4096;
+    /// The most levels of objects and lists in each other. Readers of JSON give up at 128, and answers and stored records
+    /// put some around it.
+    pub const MAX_LEVELS: usize = 32;
     /// The empty object.
     pub const EMPTY: Self = Self(None);
 
@@ -229,6 +238,9 @@ impl Metadata {
     pub fn from_object(object: &serde_json::Map<String, serde_json::Value>) -> Result<Self, TextError> {
         if object.is_empty() {
             return Ok(Self::EMPTY);
+        }
+        if object.values().any(|value| is_deeper(value, Self::MAX_LEVELS - 1)) {
+            return Err(TextError::TooDeep { max: Self::MAX_LEVELS });
         }
         let text = serde_json::to_string(object).map_err(|_| TextError::NotAnObject)?;
         if text.len() > Self::MAX_BYTES {
@@ -262,6 +274,16 @@ impl Metadata {
     #[must_use]
     pub fn to_object(&self) -> serde_json::Map<String, serde_json::Value> {
         self.0.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// Whether a value has more levels of objects and lists than that.
+fn is_deeper(value: &serde_json::Value, levels: usize) -> bool {
+    let Some(left) = levels.checked_sub(1) else { return value.is_object() || value.is_array() };
+    match value {
+        serde_json::Value::Array(items) => items.iter().any(|item| is_deeper(item, left)),
+        serde_json::Value::Object(members) => members.values().any(|member| is_deeper(member, left)),
+        _ => false,
     }
 }
 
@@ -318,6 +340,9 @@ mod tests {
         assert_eq!(Metadata::parse(" { } ").unwrap(), Metadata::EMPTY);
         assert_eq!(Metadata::parse("{\"a\": 1}").unwrap().as_str(), "{\"a\":1}");
         assert_eq!(Metadata::parse("[1]"), Err(TextError::NotAnObject));
+        let nested = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+        assert!(Metadata::parse(&nested(32)).is_ok());
+        assert_eq!(Metadata::parse(&nested(33)), Err(TextError::TooDeep { max: 32 }));
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(4096));
         assert_eq!(Metadata::parse(&long), Err(TextError::TooLong { max: 4096 }));
     }

@@ -179,14 +179,39 @@ impl Directory {
         tokens
     }
 
-    /// Whether anybody could sign in or act as an administrator at `now`.
+    /// Whether anybody could sign in or act as an administrator of all keys at `now`.
     #[must_use]
     pub fn has_admin(&self, now: Timestamp) -> bool {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner
-            .principals
-            .values()
-            .any(|principal| principal.role == Role::Admin && principal.expires_at.is_none_or(|until| now < until))
+        inner.principals.values().any(|principal| {
+            // One that is limited to some keys can make no tokens.
+            let is_whole = principal.role == Role::Admin && principal.prefixes.is_empty();
+            is_whole && principal.expires_at.is_none_or(|until| now < until)
+        })
+    }
+
+    /// Whether this was ever an API token's secret, good or not.
+    #[must_use]
+    pub fn was_token(&self, secret: &str) -> bool {
+        let hash = SecretHash::of(secret);
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.tokens.values().any(|(other, _)| *other == hash)
+    }
+
+    /// Whether the token or session by which somebody acted has ended at `now`.
+    pub(crate) fn has_ended(&self, actor: &Actor, now: Timestamp) -> bool {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        match actor.kind {
+            ActorKind::System => false,
+            ActorKind::Token => inner.tokens.get(&actor.id).is_some_and(|(_, token)| {
+                token.revoked_at.is_some() || token.expires_at.is_some_and(|until| now >= until)
+            }),
+            // One that has ended is no longer here.
+            ActorKind::Session => {
+                let principal = inner.sessions.get(&actor.id).and_then(|hash| inner.principals.get(hash));
+                principal.is_none_or(|principal| principal.expires_at.is_some_and(|until| now >= until))
+            }
+        }
     }
 
     /// The API token of that id, if it exists and was not revoked.

@@ -20,6 +20,9 @@ pub enum Fault {
     /// Something named does not exist: an API token, a sign-in link.
     #[error("no such {0}")]
     NotFound(&'static str),
+    /// The caller's token or session has ended while the caller waited.
+    #[error("the caller's token or session has ended")]
+    NotGoodAnyMore,
     /// Too much is under way.
     #[error("too much is under way")]
     Overloaded {
@@ -86,6 +89,9 @@ pub enum StoreError {
     /// The database refused a statement.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// The read models could not be brought up to the timeline in time.
+    #[error("the read models did not follow the timeline")]
+    Behind,
     /// It was closed.
     #[error("the database is closed")]
     Closed,

@@ -27,7 +27,7 @@ impl CountersBackend for Counters {
             let prefixes: Vec<String> = caller.prefixes.iter().map(ToString::to_string).collect();
             // Read before the figures, so that they include at least what is told.
             let position = self.engine.timeline().applied();
-            let time = self.engine.now();
+            let time = self.engine.time().await.map_err(of_fault)?;
             let counters = self.engine.counters(&prefixes).await.map_err(of_fault)?;
             Ok(Answer {
                 keys: counters.keys.unsigned_abs(),

@@ -6,6 +6,8 @@ use app::api::meta::{GetRequest, Limits, Meta as Answer, MetaBackend};
 use domain::{Role, Span};
 use engine::Engine;
 
+use super::problems::of_fault;
+
 /// The server itself.
 pub(crate) struct Meta {
     engine: Engine,
@@ -25,7 +27,7 @@ impl MetaBackend for Meta {
             let ms = |span: Span| span.as_millis().unsigned_abs();
             Ok(Answer {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                server_time: self.engine.now(),
+                server_time: self.engine.time().await.map_err(of_fault)?,
                 limits: Limits {
                     ttl_min_ms: ms(rules.ttl_min),
                     ttl_max_ms: ms(rules.ttl_max),

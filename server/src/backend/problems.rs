@@ -21,6 +21,7 @@ pub(super) fn of_fault(fault: Fault) -> ApiError {
         )
         .retry_after_ms(jittered_ms(Span::millis(1_000))),
         Fault::NotFound(what) => ApiError::new("not_found", format!("there is no such {what}")),
+        Fault::NotGoodAnyMore => ApiError::new("unauthenticated", "this token is no longer good"),
         Fault::Overloaded { retry_after } => {
             ApiError::new("overloaded", "too much is under way").retry_after_ms(jittered_ms(retry_after))
         }

@@ -33,7 +33,7 @@ impl SessionsBackend for Sessions {
                 role: caller.role,
                 prefixes: caller.prefixes.iter().map(ToString::to_string).collect(),
                 expires_at: caller.expires_at,
-                server_time: self.engine.now(),
+                server_time: self.engine.time().await.map_err(of_fault)?,
             })
         })
     }

@@ -13,6 +13,9 @@ use engine::{Engine, Fault};
 use super::problems::of_fault;
 use super::{call, note};
 
+/// The most bytes of a token's prefixes together: they stand in one line of the timeline.
+const MOST_BYTES: usize = 16 * 1024;
+
 /// API tokens.
 pub(crate) struct Tokens {
     engine: Engine,
@@ -36,6 +39,10 @@ impl TokensBackend for Tokens {
             if expires_at.is_some_and(|until| until <= self.engine.now()) {
                 return Err(ApiError::out_of_range("expires_at", "lies in the past"));
             }
+            if prefixes.iter().map(|prefix| prefix.as_str().len()).sum::<usize>() > MOST_BYTES {
+                let problem = format_args!("must not have more than {MOST_BYTES} bytes in all");
+                return Err(ApiError::out_of_range("prefixes", problem));
+            }
             let prefixes = prefixes.iter().map(|prefix| Arc::from(prefix.as_str())).collect();
             let made =
                 self.engine.create_token(call(exchange, caller), name.as_str(), Scope { role, prefixes }, expires_at);
@@ -51,7 +58,7 @@ impl TokensBackend for Tokens {
             administrator(exchange)?;
             let ListRequest { limit, cursor } = request;
             let limit = usize::from(limit.unwrap_or(PageSize::DEFAULT).get());
-            let now = self.engine.now();
+            let now = self.engine.time().await.map_err(of_fault)?;
             let tokens = self.engine.directory().tokens();
             let start = match &cursor {
                 None => 0,

@@ -1,7 +1,7 @@
 //! Who asks: an API token in `Authorization: Bearer`, or a session in a cookie; never both.
 
 use app::api::ApiError;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, header};
 
 /// The session's cookie.
 pub(super) const COOKIE: &str = "job_leases_session";
@@ -45,15 +45,16 @@ impl<'a> Credential<'a> {
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let headers = headers.get_all(header::COOKIE).iter().map(HeaderValue::to_str).filter_map(Result::ok);
-    headers
-        .flat_map(|header| header.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find_map(|(name, value)| (name == COOKIE && !value.is_empty()).then_some(value))
+    // As bytes: whatever else a browser keeps for this host must not hide the session.
+    let pairs = headers.get_all(header::COOKIE).iter().flat_map(|header| header.as_bytes().split(|byte| *byte == b';'));
+    let pairs = pairs.filter_map(|pair| std::str::from_utf8(pair).ok()?.trim().split_once('='));
+    pairs.filter(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value).next()
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -68,6 +69,9 @@ mod tests {
         assert_eq!(Credential::of(&bearer).unwrap(), Some(Credential::Bearer("jl_x")));
         let cookie = headers(&[("cookie", "appearance=dark; job_leases_session=s")]);
         assert_eq!(Credential::of(&cookie).unwrap(), Some(Credential::Cookie("s")));
+        let mut odd = HeaderMap::new();
+        odd.insert("cookie", HeaderValue::from_bytes(b"theme=\xff; job_leases_session=s").unwrap());
+        assert_eq!(Credential::of(&odd).unwrap(), Some(Credential::Cookie("s")));
         assert_eq!(Credential::of(&headers(&[("authorization", "Basic eDp5")])).unwrap_err().code, "unauthenticated");
         assert_eq!(Credential::of(&HeaderMap::new()).unwrap(), None);
     }

@@ -10,6 +10,7 @@ use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use domain::ActorKind;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -22,6 +23,7 @@ use super::{headers, origin};
 
 /// The longest a request may take until its answer begins: the longest wait in a queue, and some.
 const MOST_TIME: Duration = Duration::from_secs(90);
+const UNKNOWN: &str = "a token (Authorization: Bearer jl_...) or a signed-in session is needed";
 /// Bodies beyond this many bytes count as large: only so many are held in memory at once.
 const LARGE: u64 = 64 * 1024;
 
@@ -34,10 +36,17 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     let path =
         tracing::enabled!(target: "job_leases::access", tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
     let _under_way = http.metrics.begin();
-    let places = Places::take(&http, &request);
-    let answered = match (places, identify(&http, &request)) {
-        (Err(error), _) | (_, Err(error)) => Err(error),
-        (Ok(places), Ok((caller, secret))) => {
+    let identified = identify(&http, &request).and_then(|(caller, secret)| {
+        if caller.is_none() && is_change(&request) && request.uri().path().starts_with("/api/") {
+            // Before anything of the body is read: strangers take up no room.
+            return Err(ApiError::new("unauthenticated", UNKNOWN));
+        }
+        let places = Places::take(&http, &request, caller.is_some())?;
+        Ok((places, caller, secret))
+    });
+    let answered = match identified {
+        Err(error) => Err(error),
+        Ok((places, caller, secret)) => {
             request.extensions_mut().insert(Passed { id: id.clone(), caller, secret });
             let answered = timeout(MOST_TIME, next.run(request)).await;
             drop(places);
@@ -68,7 +77,9 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
 fn identify(http: &Http, request: &Request) -> Result<(Option<Arc<Caller>>, Option<Arc<str>>), ApiError> {
     let Some(credential) = Credential::of(request.headers())? else { return Ok((None, None)) };
     let secret = credential.secret();
-    let Some(caller) = http.caller(secret) else {
+    // A token is shown as a token and a session as a session: only then the rules for each are kept.
+    let kind = if matches!(credential, Credential::Bearer(_)) { ActorKind::Token } else { ActorKind::Session };
+    let Some(caller) = http.caller(secret).filter(|caller| caller.actor.kind == kind) else {
         return match credential {
             Credential::Bearer(_) => {
                 Err(ApiError::new("unauthenticated", "this token is not known, or no longer good"))
@@ -101,9 +112,10 @@ struct Places {
 }
 
 impl Places {
-    fn take(http: &Http, request: &Request) -> Result<Self, ApiError> {
+    /// Strangers may send a small form only, which is not held to this.
+    fn take(http: &Http, request: &Request, is_known: bool) -> Result<Self, ApiError> {
         let full = || ApiError::new("overloaded", "too many requests are under way").retry_after_ms(1_000);
-        let is_large = request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGE);
+        let is_large = is_known && request.body().size_hint().upper().is_none_or(|bytes| bytes > LARGE);
         Ok(Self {
             _request: Arc::clone(&http.limits.requests).try_acquire_owned().map_err(|_| full())?,
             _large_body: if is_large {

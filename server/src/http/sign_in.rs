@@ -3,6 +3,7 @@
 //! A link's `GET` only shows a button: mail scanners and browsers that look ahead must not use it up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use app::api::ApiError;
 use app::ui::pages::sign_in::{self, SignIn};
@@ -14,6 +15,7 @@ use axum::routing::{get, post};
 use domain::{ActorKind, Span};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use leptos::prelude::LeptosOptions;
+use tokio::time::timeout;
 
 use super::authenticate::COOKIE;
 use super::request::Passed;
@@ -22,6 +24,8 @@ use crate::backend::sessions;
 
 /// The most bytes of a form.
 const MOST: usize = 16 * 1024;
+/// How long it may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 struct Place {
@@ -88,9 +92,9 @@ async fn enter(State(place): State<Place>, Extension(passed): Extension<Passed>,
         return ApiError::new("origin_refused", "sign in from this server's own page")
             .into_response(Some(Box::from(&*passed.id.0)));
     }
-    let form = match to_bytes(request.into_body(), MOST).await {
-        Ok(body) => Form::read(&body),
-        Err(_) => {
+    let form = match timeout(PATIENCE, to_bytes(request.into_body(), MOST)).await {
+        Ok(Ok(body)) => Form::read(&body),
+        Ok(Err(_)) | Err(_) => {
             return page(
                 &place,
                 &request_headers,

@@ -270,3 +270,71 @@ async fn a_signed_in_browser_changes_things_from_our_own_pages_only() {
     let read = test.stranger().request(Method::GET, "/api/v1/leases/list").header("Cookie", &cookie);
     Answer::of(read.send().await.unwrap()).await.ok();
 }
+
+#[tokio::test]
+async fn a_caller_whose_token_is_revoked_while_it_waits_is_granted_nothing() {
+    let test = Test::start().await;
+    let admin = test.client();
+    let made = admin.post("tokens/create", json!({"name": "late", "role": "worker"})).await.ok();
+    let lease = admin.take("k", "first").await;
+    let waiting = |client: crate::support::Client, owner: &str| {
+        let body = json!({"lease_key": "k", "owner": owner, "wait_ms": 60_000});
+        tokio::spawn(async move { client.post("leases/acquire", body).await })
+    };
+    let late = waiting(test.client_with(made["token"].as_str().unwrap()), "late");
+    let queue = async || admin.post("leases/get", json!({"lease_key": "k"})).await.ok()["queue_length"].clone();
+    support::until("it waits", async || queue().await == 1).await;
+    let next = waiting(test.client(), "next");
+    support::until("both wait", async || queue().await == 2).await;
+    admin.post("tokens/revoke", json!({"token_id": made["token_id"]})).await.ok();
+    admin.post("leases/release", json!({"lease_key": "k", "lease_id": lease["lease_id"]})).await.ok();
+    assert_eq!(next.await.unwrap().ok()["owner"], "next");
+    late.await.unwrap().refused(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_secret_is_good_only_as_what_it_is() {
+    let test = Test::start().await;
+    let (cookie, _) = sign_in(&test, &[("token", ADMIN)]).await.unwrap();
+    let session = cookie.split('=').nth(1).unwrap();
+    test.client_with(session).get("/api/v1/leases/list").await.refused(401, "unauthenticated");
+    let as_session = test.stranger().request(Method::GET, "/api/v1/leases/list");
+    let as_session = as_session.header("Cookie", format!("job_leases_session={ADMIN}"));
+    Answer::of(as_session.send().await.unwrap()).await.refused(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn strangers_take_up_no_room() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let test = Test::start().await;
+    let address = test.url.strip_prefix("http://").unwrap().to_owned();
+    // Bodies of unknown length that never come: more than the large bodies that there is room for.
+    let mut stalled = Vec::new();
+    for n in 0..80 {
+        let path = if n % 2 == 0 { "/sign-in" } else { "/api/v1/leases/acquire" };
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nContent-Type: application/json\r\n\
+             Transfer-Encoding: chunked\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        if n % 2 == 1 {
+            // Refused before anything of the body is read.
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 401");
+        }
+        stalled.push(stream);
+    }
+    let body = format!("{{\"lease_key\": \"k\", {} \"owner\": \"w\"}}", " ".repeat(100_000));
+    test.client().raw("leases/acquire", "application/json", body).await.ok();
+}
+
+#[tokio::test]
+async fn the_prefixes_of_a_token_fit_into_a_line_of_the_timeline() {
+    let test = Test::start().await;
+    let prefixes = |count: usize| (0..count).map(|n| format!("{}{n:02}", "\\".repeat(510))).collect::<Vec<_>>();
+    let create = |count| json!({"name": "t", "role": "worker", "prefixes": prefixes(count)});
+    test.client().post("tokens/create", create(32)).await.ok();
+    test.client().post("tokens/create", create(33)).await.refused(422, "prefixes_out_of_range");
+}

@@ -146,3 +146,25 @@ async fn meta_tells_the_limits() {
     assert_eq!((&meta["limits"]["ttl_default_ms"], &meta["limits"]["wait_max_ms"]), (&json!(7_000), &json!(60_000)));
     assert_eq!(test.client().take("k", "w").await["ttl_remaining_ms"], 7_000);
 }
+
+#[tokio::test]
+async fn a_first_token_that_was_revoked_is_refused_in_words_and_another_one_gets_in() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let test = Test::on(Arc::clone(&folder), |_| {}).await;
+    // Whoever is left can do nothing about tokens.
+    test.limited("admin", &["a/"]).await;
+    let tokens = test.client().post("tokens/list", json!({})).await.ok();
+    let first = tokens["items"].as_array().unwrap().iter().find(|token| token["name"] == "bootstrap").unwrap();
+    test.client().post("tokens/revoke", json!({"token_id": first["token_id"]})).await.ok();
+    test.server.stop().await;
+
+    let mut config = Config::new(folder.path().join("test.db"));
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    config.bootstrap_token = Some(ADMIN.to_owned());
+    let Err(error) = Server::start(config).await else { panic!("it must not start") };
+    assert!(format!("{error:#}").contains("was revoked or has expired"), "{error:#}");
+
+    let another = "jl_another-secret-of-thirty-two-letters";
+    let test = Test::on(folder, |config| config.bootstrap_token = Some(another.to_owned())).await;
+    test.client_with(another).post("tokens/list", json!({})).await.ok();
+}

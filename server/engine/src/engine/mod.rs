@@ -180,6 +180,20 @@ impl Engine {
         self.0.clock.now()
     }
 
+    /// Server time for an answer.
+    ///
+    /// # Errors
+    /// While it cannot be persisted: after a crash it could go back.
+    pub async fn time(&self) -> Result<Timestamp, Fault> {
+        let store = &self.0.store;
+        if store.is_behind() || store.is_ahead() {
+            // The writer records an outage, or renews the clock's mark, before anything else.
+            let nothing = Call::system(&Arc::new(domain::Actor::system("clock")));
+            self.submit(nothing, Task::Batch(Vec::new()), None).await?;
+        }
+        if store.is_ahead() { Err(Fault::UNAVAILABLE) } else { Ok(self.now()) }
+    }
+
     /// Limits and defaults of leases.
     #[must_use]
     pub fn rules(&self) -> &Rules {
@@ -215,7 +229,7 @@ impl Engine {
     /// Whether the database answers, as far as the last write told.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.0.healthy.load(Ordering::Acquire) && !self.0.works.is_closed()
+        self.0.healthy.load(Ordering::Acquire) && !self.0.works.is_closed() && !self.0.store.is_ahead()
     }
 
     /// Carries out a command on one key. An acquire that may wait resolves when it is granted, refused or too late;
@@ -340,10 +354,7 @@ impl Engine {
 
     /// Waits for the read models, and reads the time by which states are told. What an outage gave comes first.
     async fn settled(&self) -> Result<Timestamp, Fault> {
-        if self.0.store.is_behind() {
-            let nothing = Call::system(&Arc::new(domain::Actor::system("clock")));
-            self.submit(nothing, Task::Batch(Vec::new()), None).await?;
-        }
+        self.time().await?;
         self.0.timeline.settled().await;
         Ok(self.now())
     }

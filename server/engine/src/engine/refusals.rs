@@ -7,8 +7,8 @@ use domain::{LeaseKey, Owner};
 
 use crate::timeline::Refused;
 
-/// The most rows in one line of the timeline: with the longest names it stays below 64 KiB.
-const ROWS: usize = 64;
+/// The most bytes of rows in one line of the timeline, which must stay below 64 KiB.
+const BYTES: usize = 32 * 1024;
 
 /// The most pairs of key and owner kept until the next line.
 const MOST: usize = 4_096;
@@ -51,6 +51,40 @@ impl Refusals {
         let mut all: Vec<Refused> =
             self.counts.drain().map(|((lease_key, owner), times)| Refused { lease_key, owner, times }).collect();
         all.sort_by(|a, b| (&a.lease_key, &a.owner).cmp(&(&b.lease_key, &b.owner)));
-        all.chunks(ROWS).map(<[Refused]>::to_vec).collect()
+        let mut pieces: Vec<Vec<Refused>> = Vec::new();
+        let mut bytes = BYTES;
+        for refused in all {
+            // As it will be written: what must be escaped is longer than the name itself.
+            let row = serde_json::to_string(&refused).map_or(0, |json| json.len());
+            bytes += row;
+            if bytes > BYTES {
+                pieces.push(Vec::new());
+                bytes = row;
+            }
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(refused);
+            }
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_makes_a_line_that_can_be_stored_whatever_the_names_are() {
+        let mut refusals = Refusals::default();
+        let owner = Owner::parse(&"\\".repeat(256)).unwrap();
+        for n in 0..300 {
+            let key = LeaseKey::parse(&format!("{}{n:04}", "\\".repeat(508))).unwrap();
+            refusals.add(&key, &owner);
+        }
+        let pieces = refusals.take();
+        assert!(pieces.iter().all(|piece| serde_json::to_string(piece).unwrap().len() < 60_000));
+        assert_eq!(pieces.iter().map(Vec::len).sum::<usize>(), 300);
+        assert!(pieces.iter().all(|piece| !piece.is_empty()));
+        assert!(refusals.is_empty() && refusals.take().is_empty());
     }
 }

@@ -242,9 +242,12 @@ impl<'a, T: Tx> Staging<'a, T> {
         former: Option<Cow<'_, Lease>>,
         decide: impl FnOnce(&mut Context<'_>) -> R,
     ) -> R {
-        let (callers, joined) = (self.callers, &self.joined);
+        let (callers, joined, directory, revoked, now) =
+            (self.callers, &self.joined, self.directory, &self.revoked, self.now);
+        // A caller whose token was revoked while it waited is granted nothing.
+        let is_good = |actor: &Actor| !revoked.contains(&actor.id) && !directory.has_ended(actor, now);
         let is_live = |waiter: WaiterId| match callers.get(waiter) {
-            Some(caller) => caller.is_there(),
+            Some(caller) => caller.is_there() && is_good(&caller.actor),
             None => joined.get(&waiter).is_some_and(|work| work.is_there()),
         };
         let tx = &mut self.tx;

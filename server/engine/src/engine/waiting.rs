@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::lease::WaiterId;
-use domain::{LeaseKey, Owner, Timestamp};
+use domain::{Actor, LeaseKey, Owner, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -42,6 +42,7 @@ impl Drop for Presence {
 pub(super) struct Caller {
     pub(super) key: LeaseKey,
     pub(super) owner: Owner,
+    pub(super) actor: Arc<Actor>,
     pub(super) since: Timestamp,
     pub(super) alive: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Answered>,
@@ -82,6 +83,12 @@ impl Callers {
             self.requests.insert(request.clone(), id);
         }
         self.by_id.insert(id, caller);
+    }
+
+    /// Takes out those for whom `is_out` is true.
+    pub(super) fn take_if(&mut self, is_out: impl Fn(&Caller) -> bool) -> Vec<Caller> {
+        let out: Vec<WaiterId> = self.by_id.iter().filter(|(_, caller)| is_out(caller)).map(|(id, _)| *id).collect();
+        out.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Caller> {

@@ -161,9 +161,13 @@ impl<S: Store> Writer<S> {
     async fn tick(&mut self, works: &mut Vec<Work>, mark: &impl AsyncFn() -> Result<(), StoreError>) {
         let counter = Arc::clone(&self.actors.counter);
         works.extend(self.refusals.take().into_iter().map(|refused| Work::system(&counter, Task::Refusals(refused))));
-        if works.is_empty()
-            && let Err(error) = mark().await
-        {
+        let now = self.clock.now();
+        for caller in self.callers.take_if(|caller| self.directory.has_ended(&caller.actor, now)) {
+            // Its place in the queue goes when it has gone; until then it is passed over.
+            tell(Some(caller.reply), Err(Fault::NotGoodAnyMore));
+        }
+        // Whatever else there is to write: if that fails, the service has lived all the same.
+        if let Err(error) = mark().await {
             tracing::error!(%error, "the clock's mark could not be written");
         }
         if works.is_empty() {
@@ -259,7 +263,8 @@ impl<S: Store> Writer<S> {
                 if let (Task::One(key, Command::Acquire { request, .. }), Some(alive), Some(reply)) =
                     (work.task, work.alive, work.reply)
                 {
-                    let caller = Caller { key, owner: request.owner, since: now, alive, reply, idempotency };
+                    let (owner, actor) = (request.owner, work.call.actor);
+                    let caller = Caller { key, owner, actor, since: now, alive, reply, idempotency };
                     self.callers.insert(waiter, caller);
                 }
             }
@@ -307,6 +312,7 @@ impl<S: Store> Writer<S> {
             Fault::IdempotencyMismatch => "idempotency_mismatch",
             Fault::IdempotencyInProgress => "idempotency_in_progress",
             Fault::NotFound(_) => "not_found",
+            Fault::NotGoodAnyMore => "unauthenticated",
             Fault::Overloaded { .. } => "overloaded",
             Fault::Unavailable { .. } => "unavailable",
             Fault::Stopping => "stopping",
@@ -344,6 +350,7 @@ impl<S: Store> Writer<S> {
                 refuse([work], &Fault::UNAVAILABLE);
             }
         }
+        self.healthy.store(true, Ordering::Release);
         tracing::warn!("the database was read anew");
     }
 

@@ -2,6 +2,8 @@
 
 use domain::Span;
 use domain::lease::{Command, Reply};
+use engine::Fault;
+use sqlx::ConnectOptions as _;
 
 use crate::fixture::{Fixture, call, lease_key, refusal};
 
@@ -67,4 +69,21 @@ async fn a_server_that_wrote_every_half_second_had_no_outage() {
     fixture.pass(60_000).await;
     let lines = fixture.engine.timeline().read_after(engine::timeline::Position(0), 10_000).await.unwrap();
     assert!(lines.iter().all(|line| !line.body.contains("service.outage")));
+}
+
+#[tokio::test]
+async fn nothing_is_answered_by_a_time_that_could_not_be_persisted() {
+    let fixture = Fixture::new().await;
+    fixture.acquire("a", "one").await.unwrap();
+    // Another process holds the database: the clock's mark cannot be written.
+    let mut other = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.path()).connect().await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    fixture.hands.pass(10_000);
+    assert!(!fixture.engine.is_healthy());
+    let answer = fixture.engine.counters(&[]).await;
+    assert!(matches!(answer, Err(Fault::Unavailable { .. })), "{answer:?}");
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    fixture.engine.time().await.unwrap();
+    fixture.engine.counters(&[]).await.unwrap();
+    assert!(fixture.engine.is_healthy());
 }

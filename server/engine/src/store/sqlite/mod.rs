@@ -16,7 +16,9 @@ mod verify;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use domain::lease::{FencingToken, Outage};
 use domain::{Span, Timestamp};
@@ -30,7 +32,7 @@ use self::memory::Memory;
 pub(crate) use self::reading::SqliteReading;
 pub use self::verify::{Verified, VerifyError, verify};
 use crate::access::Directory;
-use crate::clock::{Clock, TimeSource};
+use crate::clock::{Clock, ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -38,6 +40,9 @@ use crate::timeline::{self, Position, ReadError, Timeline};
 
 /// No mark of the clock for so long is an outage.
 const OUTAGE_AFTER: Span = Span::millis(2_000);
+
+/// How long to wait for the read models when all is read anew: callers are told meanwhile.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mark younger than this need not be renewed.
 const MARK_EVERY: Span = Span::millis(500);
@@ -55,6 +60,8 @@ pub struct SqliteStore {
     directory: Arc<Directory>,
     metrics: Arc<Metrics>,
     outage_grace: Span,
+    /// No answer may carry a later time (microseconds): what is persisted goes so far.
+    ceiling: std::sync::atomic::AtomicI64,
     /// Bytes written since the last checkpoint, about.
     unchecked: std::sync::atomic::AtomicU64,
     requests: mpsc::Sender<timeline::Request>,
@@ -105,6 +112,7 @@ impl SqliteStore {
             directory,
             metrics,
             outage_grace,
+            ceiling: std::sync::atomic::AtomicI64::new(head.mark.ceiling.as_micros()),
             unchecked: std::sync::atomic::AtomicU64::new(0),
             requests,
             stop: CancellationToken::new(),
@@ -210,8 +218,20 @@ impl SqliteStore {
         }
         let mut truth = self.truth().await?;
         tx::write_mark(&mut truth, &mark).await?;
-        self.memory().lived_at = mark.lived_at;
+        self.marked(&mark);
         Ok(())
+    }
+
+    /// The mark was persisted.
+    fn marked(&self, mark: &ClockMark) {
+        self.memory().lived_at = mark.lived_at;
+        self.ceiling.store(mark.ceiling.as_micros(), Ordering::Release);
+    }
+
+    /// Whether server time has come further than what is persisted: then nothing may be answered by it, since after a crash it
+    /// could be told once more.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.clock.now().as_micros() > self.ceiling.load(Ordering::Acquire)
     }
 
     fn outage_at(&self, now: Timestamp) -> Option<Outage> {
@@ -229,6 +249,9 @@ impl Store for SqliteStore {
     type Tx<'s> = tx::SqliteTx<'s>;
 
     async fn begin(&self) -> Result<tx::SqliteTx<'_>, StoreError> {
+        if self.is_ahead() {
+            self.mark().await?;
+        }
         let mark = self.clock.mark();
         let outage = self.outage_at(mark.lived_at);
         Ok(tx::SqliteTx::new(self, mark, outage))
@@ -242,7 +265,8 @@ impl Store for SqliteStore {
         let head = open::head(&mut truth, &crate::clock::SystemTime::default()).await?;
         drop(truth);
         self.timeline.reset(head.position);
-        self.timeline.wait_applied(head.position).await;
+        let applied = self.timeline.wait_applied(head.position);
+        tokio::time::timeout(RELOAD_PATIENCE, applied).await.map_err(|_| StoreError::Behind)?;
         let mut memory = self.memory();
         let token = memory.token;
         *memory = Memory::new(memory::CAPACITY, head.position, head.hash, token, head.mark.lived_at);

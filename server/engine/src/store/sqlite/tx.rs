@@ -189,10 +189,10 @@ impl<'s> SqliteTx<'s> {
         for change in &batch.access {
             self.store.directory.apply(change);
         }
-        let mut memory = self.store.memory();
         if mark_written {
-            memory.lived_at = self.mark.lived_at;
+            self.store.marked(&self.mark);
         }
+        let mut memory = self.store.memory();
         if let Some(last) = lines.last() {
             memory.head = last.position;
             memory.hash = last.hash;
