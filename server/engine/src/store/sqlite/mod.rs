@@ -6,6 +6,7 @@
 
 mod access;
 mod bulk;
+mod kept;
 mod memory;
 mod open;
 mod project;
@@ -268,7 +269,7 @@ mod tests {
         let mut truth = open::truth(&path).await.unwrap();
         let head = open::head(&mut truth, &*source).await.unwrap();
         let mut views = open::views(&path, &head, &mut truth).await.unwrap().db;
-        let on_truth = [open::statements(), tx::statements(), access::statements()].concat();
+        let on_truth = [open::statements(), tx::statements(), kept::statements(), access::statements()].concat();
         let on_views =
             [open::view_statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
         assert!(on_truth.len() > 20 && on_views.len() > 30, "{} and {}", on_truth.len(), on_views.len());

@@ -15,7 +15,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::project;
+use super::{kept, project};
 use crate::clock::{ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
 use crate::timeline::{GENESIS, Hash, Line, Lines, Position, Projection};
@@ -218,6 +218,7 @@ pub(super) async fn views(path: &Path, head: &Head, truth: &mut SqliteConnection
     }
     let mut db = connect_views(&file).await?;
     VIEW_MIGRATIONS.run(&mut db).await?;
+    kept::begin_views(&mut db, truth).await?;
     let (_, base_hash) = base(truth).await?;
     sqlx::query(INSERT_PROGRESS)
         .bind(head.epoch.to_string())
@@ -226,7 +227,13 @@ pub(super) async fn views(path: &Path, head: &Head, truth: &mut SqliteConnection
         .execute(&mut db)
         .await
         .map_err(StoreError::from)?;
-    Ok(Views { db, applied: head.base, token: 0 })
+    let token = greatest_token(&mut db).await?;
+    Ok(Views { db, applied: head.base, token })
+}
+
+async fn greatest_token(views: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let token: i64 = sqlx::query_scalar(GREATEST_TOKEN).fetch_one(views).await?;
+    u64::try_from(token).map_err(StoreError::corrupt)
 }
 
 async fn connect_views(file: &Path) -> Result<SqliteConnection, OpenError> {
@@ -254,8 +261,7 @@ async fn existing_views(file: &Path, head: &Head, truth: &mut SqliteConnection) 
             sqlx::query_scalar(HASH_AT).bind(applied).fetch_optional(&mut *truth).await.ok()?;
         // What retention has taken is not in the timeline any more, but the models had it.
         let same_line = in_truth.map_or(applied == head.base.0, |hash| hash == at);
-        let token: i64 = sqlx::query_scalar(GREATEST_TOKEN).fetch_one(&mut db).await.ok()?;
-        let token = u64::try_from(token).ok()?;
+        let token = greatest_token(&mut db).await.ok()?;
         (Some(version) == wanted && *epoch == *head.epoch && same_line).then_some((Position(applied), token))
     }
     .await;
