@@ -1,0 +1,95 @@
+//! The files: none is believed that does not fit the others.
+
+use std::path::Path;
+
+use engine::timeline::Position;
+use engine::{Engine, OpenError, Options, VerifyError};
+
+use crate::fixture::{Fixture, refusal};
+
+/// Changes the database behind the engine's back.
+async fn change(path: &Path, sql: &'static str) {
+    let url = format!("sqlite:{}", path.display());
+    let mut db = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
+    sqlx::query(sql).execute(&mut db).await.unwrap();
+    sqlx::Connection::close(db).await.unwrap();
+}
+
+async fn refused(path: &Path) -> OpenError {
+    Engine::open(Options::sqlite(path)).await.err().expect("it is refused")
+}
+
+fn views(path: &Path) -> std::path::PathBuf {
+    path.with_file_name("leases.db-views")
+}
+
+#[tokio::test]
+async fn a_timeline_whose_end_was_cut_off_is_refused_and_its_leases_are_not_granted_again() {
+    let mut fixture = Fixture::new().await;
+    fixture.acquire("a", "one").await.unwrap();
+    fixture.acquire("b", "one").await.unwrap();
+    fixture.engine.close().await;
+    let path = fixture.path();
+    std::fs::copy(&path, path.with_extension("whole")).unwrap();
+    change(&path, "DELETE FROM timeline WHERE position = 2").await;
+    let error = refused(&path).await;
+    assert!(matches!(error, OpenError::LinesMissing { applied: 2, .. }), "{error}");
+    assert!(error.to_string().contains("lines are missing"), "{error}");
+    let error = engine::verify(&path).await.unwrap_err();
+    assert!(matches!(error, VerifyError::Missing(Position(2))), "{error}");
+    // Restored, as the message says, it is served again.
+    std::fs::copy(path.with_extension("whole"), &path).unwrap();
+    fixture.reopen().await;
+    refusal(fixture.acquire("b", "thief").await);
+    engine::verify(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_older_copy_is_served_once_the_read_models_were_taken_away_and_newer_ones_are_not_believed_then() {
+    let mut fixture = Fixture::new().await;
+    let path = fixture.path();
+    let (older, newer) = (path.with_extension("older"), path.with_extension("newer"));
+    fixture.acquire("a", "one").await.unwrap();
+    fixture.engine.close().await;
+    std::fs::copy(&path, &older).unwrap();
+    fixture.reopen().await;
+    fixture.acquire("b", "one").await.unwrap();
+    fixture.engine.close().await;
+    std::fs::copy(views(&path), &newer).unwrap();
+    std::fs::copy(&older, &path).unwrap();
+    refused(&path).await;
+    fixture.lose_views().await;
+    refusal(fixture.acquire("a", "two").await);
+    fixture.acquire("c", "one").await.unwrap();
+    fixture.engine.close().await;
+    // As long as before, but another line 2.
+    std::fs::copy(&newer, views(&path)).unwrap();
+    let error = refused(&path).await;
+    assert!(matches!(error, OpenError::LinesMissing { applied: 2, .. }), "{error}");
+    let error = engine::verify(&path).await.unwrap_err();
+    assert!(matches!(error, VerifyError::Another(Position(2))), "{error}");
+}
+
+#[tokio::test]
+async fn read_models_that_are_older_than_the_lines_that_are_left_are_made_anew() {
+    let mut fixture = Fixture::new().await;
+    let path = fixture.path();
+    fixture.acquire("a", "one").await.unwrap();
+    fixture.engine.close().await;
+    let old = path.with_extension("old");
+    std::fs::copy(views(&path), &old).unwrap();
+    fixture.reopen().await;
+    fixture.acquire("b", "one").await.unwrap();
+    fixture.hands.pass(91 * 24 * 60 * 60 * 1_000);
+    let lease = fixture.acquire("c", "one").await.unwrap();
+    fixture.engine.list(crate::lists::all()).await.unwrap();
+    fixture.engine.retain(crate::fixture::call()).await.unwrap();
+    let before = fixture.engine.list(crate::lists::all()).await.unwrap().page.rows;
+    fixture
+        .reopen_after(|path| {
+            std::fs::copy(&old, views(path)).unwrap();
+        })
+        .await;
+    assert_eq!(fixture.engine.list(crate::lists::all()).await.unwrap().page.rows, before);
+    fixture.renew(&lease).await.unwrap();
+}
