@@ -75,7 +75,7 @@ pub enum OpenError {
         /// How far they have come.
         applied: i64,
     },
-    /// The folder or lock file cannot be used.
+    /// The folder or one of the files cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     File {
         /// Which.

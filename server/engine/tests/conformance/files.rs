@@ -93,3 +93,55 @@ async fn read_models_that_are_older_than_the_lines_that_are_left_are_made_anew()
     assert_eq!(fixture.engine.list(crate::lists::all()).await.unwrap().page.rows, before);
     fixture.renew(&lease).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_second_server_is_refused_by_whatever_name_it_opens_the_file() {
+    let fixture = Fixture::new().await;
+    let path = fixture.path();
+    let (symlink, hard_link) = (path.with_file_name("symlink.db"), path.with_file_name("hard-link.db"));
+    std::os::unix::fs::symlink(&path, &symlink).unwrap();
+    std::fs::hard_link(&path, &hard_link).unwrap();
+    for name in [&path, &symlink, &hard_link] {
+        let error = refused(name).await;
+        assert!(matches!(error, OpenError::InUse(_)), "{}: {error}", name.display());
+    }
+    std::fs::remove_file(path.with_file_name("leases.db-lock")).unwrap();
+    let error = refused(&path).await;
+    assert!(matches!(error, OpenError::InUse(_)), "its lock file was deleted: {error}");
+    // And it goes on as if nothing had been.
+    fixture.acquire("a", "one").await.unwrap();
+}
+
+#[tokio::test]
+async fn by_a_symlink_it_is_the_same_database_with_the_same_files_beside_it() {
+    let mut fixture = Fixture::new().await;
+    let lease = fixture.acquire("a", "one").await.unwrap();
+    fixture.engine.close().await;
+    let path = fixture.path();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let files = || std::fs::read_dir(elsewhere.path()).unwrap().count();
+    fixture.engine = crate::fixture::open(&link, &fixture.hands).await;
+    fixture.renew(&lease).await.unwrap();
+    engine::verify(&link).await.unwrap();
+    assert_eq!(files(), 1, "nothing lies beside the link");
+    fixture.reopen().await;
+    assert_eq!(fixture.renew(&lease).await.unwrap().lease.renewals, 2);
+    // A link to a file that is not there yet makes it.
+    let (there, link) = (path.with_file_name("there.db"), elsewhere.path().join("early.db"));
+    std::os::unix::fs::symlink(&there, &link).unwrap();
+    crate::fixture::open(&link, &fixture.hands).await.close().await;
+    assert!(there.exists() && files() == 2);
+}
+
+#[tokio::test]
+async fn new_files_are_for_their_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fixture = Fixture::new().await;
+    fixture.acquire("a", "one").await.unwrap();
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let file = format!("{}{suffix}", fixture.path().display());
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o077, 0, "{file}");
+    }
+}

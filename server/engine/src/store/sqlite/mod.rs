@@ -6,6 +6,7 @@
 
 mod access;
 mod bulk;
+mod files;
 mod kept;
 mod memory;
 mod open;
@@ -16,7 +17,6 @@ mod tx;
 mod verify;
 mod views;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,7 +63,7 @@ pub struct SqliteStore {
     stop: CancellationToken,
     follower: Mutex<Option<JoinHandle<()>>>,
     /// Held until the files are closed.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<files::Locks>>,
 }
 
 impl SqliteStore {
@@ -77,7 +77,8 @@ impl SqliteStore {
         source: Arc<dyn TimeSource>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, OpenError> {
-        let lock = open::lock(path)?;
+        let path = &files::resolve(path)?;
+        let lock = files::lock(path)?;
         let mut truth = open::truth(path).await?;
         let head = open::head(&mut truth, &*source).await?;
         let views = match views::open(path, &head, &mut truth).await {

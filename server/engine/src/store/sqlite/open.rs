@@ -1,7 +1,6 @@
-//! Opening the truth, and keeping other processes away from it.
+//! Opening the truth.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,33 +40,6 @@ const BASE: &str = "-- base\nSELECT epoch, base_position, base_hash FROM head WH
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
     vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE]
-}
-
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-pub(super) fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::File { path, source }
-}
-
-/// Makes sure that no other process serves this database. A lock on the database file itself would undo SQLite's own
-/// locks, so it is on a file beside it; it ends with the process, however that ends.
-pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(file_error(folder))?;
-    }
-    let lock_path = beside(path, "-lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&lock_path);
-    let file = file.map_err(file_error(&lock_path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::File { path: lock_path, source }),
-    }
 }
 
 pub(super) fn options(path: &Path) -> SqliteConnectOptions {

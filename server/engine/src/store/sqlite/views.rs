@@ -9,7 +9,8 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::open::{self, Head, beside, file_error};
+use super::files::{beside, file_error};
+use super::open::{self, Head};
 use super::{kept, project};
 use crate::error::{OpenError, StoreError};
 use crate::timeline::{Hash, Line, Position, Projection};
