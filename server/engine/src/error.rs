@@ -67,7 +67,18 @@ pub enum OpenError {
         /// The newest schema this version knows.
         known: i64,
     },
-    /// The folder or lock file cannot be used.
+    /// The read models have followed lines that the timeline does not hold: its end was cut off, or an older copy was put
+    /// in its place.
+    #[error("lines are missing from {}: {} has what they said up to line {applied}, which is not there or another. Restore the database; or, if an older copy was put back on purpose, delete {} (leases granted since that copy are then forgotten)", path.display(), views.display(), views.display())]
+    LinesMissing {
+        /// The database.
+        path: PathBuf,
+        /// The file of the read models.
+        views: PathBuf,
+        /// How far they have come.
+        applied: i64,
+    },
+    /// The folder or one of the files cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     File {
         /// Which.

@@ -14,7 +14,7 @@ use crate::timeline::{Position, ReadError};
 pub struct Retention {
     /// Grants that ended, but for the last one of each key.
     pub grants: Span,
-    /// Lines of the timeline. What they came to stays in the read models.
+    /// Lines of the timeline. What they came to stays, for each key.
     pub timeline: Span,
     /// Idempotency records: for so long the same request is not done twice.
     pub idempotency: Span,
@@ -42,7 +42,7 @@ fn ago(now: Timestamp, span: Span) -> Timestamp {
 impl Engine {
     /// Takes away what has been kept long enough, in pieces, so that nobody waits long.
     ///
-    /// Lines go only as far as the read models are durable: without them the lines would be needed to rebuild them.
+    /// Lines go only as far as the read models are durable, which have more of them than the last state of each key.
     ///
     /// # Errors
     /// If the database fails; what was done until then stays done.

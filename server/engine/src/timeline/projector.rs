@@ -43,6 +43,9 @@ pub(crate) trait Projection: Send {
         after: Option<FencingToken>,
         limit: u32,
     ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>>;
+
+    /// Closes the database: on return nothing of this process touches its files any more.
+    fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// What else the one who writes the read models is asked for.
@@ -64,10 +67,21 @@ pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projectio
     Ok(())
 }
 
-/// Applies what comes, until told to stop; then what is left.
+/// Applies what comes, until told to stop; then closes the read models.
 pub(crate) async fn follow(
     timeline: Arc<Timeline>,
     mut projection: Box<dyn Projection>,
+    applied: impl Fn(Position) + Send,
+    requests: mpsc::Receiver<Request>,
+    stop: CancellationToken,
+) {
+    keep_up(&timeline, &mut *projection, applied, requests, stop).await;
+    projection.close().await;
+}
+
+async fn keep_up(
+    timeline: &Timeline,
+    projection: &mut dyn Projection,
     applied: impl Fn(Position) + Send,
     mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
@@ -84,7 +98,7 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
         };
         if let Some(request) = request {
-            serve(&timeline, &mut *projection, request).await;
+            serve(timeline, projection, request).await;
             continue;
         }
         if timeline.head().0 - timeline.applied().0 < PLENTY {
@@ -96,7 +110,7 @@ pub(crate) async fn follow(
                 () = tokio::time::sleep(LINGER) => {}
             }
         }
-        match step(&timeline, &mut *projection).await {
+        match step(timeline, projection).await {
             Ok(_) => applied(timeline.applied()),
             Err(error) => {
                 tracing::error!(%error, "the read models could not be brought up to the timeline");

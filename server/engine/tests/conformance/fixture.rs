@@ -58,6 +58,11 @@ impl Fixture {
         self.folder.path().join("leases.db")
     }
 
+    /// The clock, for an engine that is opened otherwise.
+    pub(crate) fn time(&self) -> Arc<dyn TimeSource> {
+        Arc::clone(&self.hands) as Arc<dyn TimeSource>
+    }
+
     /// Lets time pass as a living server sees it: marked each half second, so that it is no outage.
     pub(crate) async fn pass(&self, millis: i64) {
         let mut left = millis;
@@ -88,6 +93,16 @@ impl Fixture {
         self.engine.close().await;
         change(&self.path());
         self.engine = open(&self.path(), &self.hands).await;
+    }
+
+    /// Loses the read models: closes the engine, takes their files away, and opens it anew.
+    pub(crate) async fn lose_views(&mut self) {
+        let remove = |path: &Path| {
+            for suffix in ["-views", "-views-wal", "-views-shm"] {
+                let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+            }
+        };
+        self.reopen_after(remove).await;
     }
 
     pub(crate) async fn acquire(&self, key: &str, owner: &str) -> Result<LeaseReading, Fault> {
@@ -129,6 +144,11 @@ impl Fixture {
     pub(crate) async fn release(&self, lease: &LeaseReading) -> Result<Reply, Fault> {
         let command = Command::Release { lease_id: lease.lease.id() };
         Ok(self.engine.run(call(), lease.lease_key.clone(), command).await?.value)
+    }
+
+    /// Carries out a command, whatever is answered.
+    pub(crate) async fn run(&self, key: &str, command: Command) -> Reply {
+        self.engine.run(call(), lease_key(key), command).await.unwrap().value
     }
 
     pub(crate) async fn queue_length(&self, key: &str) -> usize {

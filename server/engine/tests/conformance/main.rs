@@ -2,6 +2,7 @@
 
 mod access;
 mod durability;
+mod files;
 mod fixture;
 mod idempotency;
 mod leases;

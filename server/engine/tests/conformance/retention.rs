@@ -1,8 +1,12 @@
 //! Taking away what has been kept long enough.
 
-use domain::lease::{Command, Refusal, Reply, Verdict};
-use engine::reading::HistoryQuery;
+use std::sync::Arc;
+
+use domain::lease::{Acquire, Command, KeyState, LeaseReading, Refusal, Reply, Verdict};
+use domain::{JobKey, Metadata, Reason, Span, Subject};
+use engine::reading::{GrantRow, HistoryQuery};
 use engine::timeline::{Position, ReadError};
+use engine::{Engine, Options, engine::Retention};
 
 use crate::fixture::{Fixture, call, call_once, lease_key, refusal, terms};
 
@@ -103,4 +107,119 @@ async fn however_many_old_idempotency_records_there_are_none_is_left() {
         let done = fixture.engine.run(call_once(&format!("k{n}"), 2), key, again.clone()).await.unwrap();
         assert!(!done.replayed);
     }
+}
+
+/// An engine that keeps no line of the timeline for longer than a millisecond.
+async fn forgetful() -> Fixture {
+    let mut fixture = Fixture::new().await;
+    reopen_forgetful(&mut fixture).await;
+    fixture
+}
+
+async fn reopen_forgetful(fixture: &mut Fixture) {
+    fixture.engine.close().await;
+    let retention = Retention { timeline: Span::millis(1), ..Retention::default() };
+    let options = Options { retention, time: fixture.time(), ..Options::sqlite(fixture.path()) };
+    fixture.engine = Engine::open(options).await.unwrap();
+}
+
+/// Takes away all lines there are.
+async fn retain_all(fixture: &Fixture) {
+    let head = fixture.engine.timeline().head();
+    // Lines go only as far as the read models have come.
+    fixture.engine.list(crate::lists::all()).await.unwrap();
+    fixture.hands.pass(2);
+    fixture.engine.retain(call()).await.unwrap();
+    let Err(ReadError::Compacted { oldest }) = fixture.engine.timeline().read_after(Position(0), 1).await else {
+        panic!("lines were taken away")
+    };
+    assert!(oldest >= head, "{oldest:?} and {head:?}");
+}
+
+const KEYS: [&str; 9] = ["held", "ended", "breaking", "cooling", "quarantined", "shut", "lifted", "never", "again"];
+
+/// All that is known of these keys: their states, their place in lists, what there is in numbers.
+async fn known(fixture: &Fixture) -> (Vec<Option<KeyState>>, Vec<GrantRow>, i64, i64) {
+    let mut states = Vec::new();
+    for key in KEYS {
+        states.push(match fixture.engine.run(call(), lease_key(key), Command::Get).await.map(|done| done.value) {
+            Ok(Reply::Key(reading)) => Some(reading.state),
+            unknown => {
+                assert_eq!(refusal(unknown), Refusal::KeyUnknown, "{key}");
+                None
+            }
+        });
+    }
+    let rows = fixture.engine.list(crate::lists::all()).await.unwrap().page.rows;
+    let counters = fixture.engine.counters(&[]).await.unwrap();
+    (states, rows, counters.keys, counters.held)
+}
+
+async fn verdict(fixture: &Fixture, lease: &LeaseReading) -> Verdict {
+    let validate = Command::Validate { token: lease.lease.token };
+    let Reply::Verdict { verdict, .. } = fixture.run(lease.lease_key.as_str(), validate).await else { panic!() };
+    verdict
+}
+
+#[tokio::test]
+async fn what_is_known_of_keys_whose_lines_are_gone_outlives_the_read_models() {
+    let mut fixture = forgetful().await;
+    let reason = || Reason::parse("test").unwrap();
+    let long = |owner: &str| Acquire { ttl: Span::millis(3_600_000), ..terms(owner) };
+    let held = Acquire {
+        job_key: Some(JobKey::parse("nightly").unwrap()),
+        subjects: Arc::from([Subject::parse("customer:acme").unwrap()]),
+        metadata: Metadata::parse(r#"{"n":1.50}"#).unwrap(),
+        ..long("one")
+    };
+    let held = fixture.acquire_with("held", held).await.unwrap();
+    let ended = fixture.acquire("ended", "one").await.unwrap();
+    fixture.release(&ended).await.unwrap();
+    let breaking = fixture.acquire_with("breaking", long("two")).await.unwrap();
+    let grace = Span::millis(1_800_000);
+    fixture.run("breaking", Command::Break { reason: reason(), grace, lease_id: None }).await;
+    let cooling = Acquire { min_hold: Span::millis(1_800_000), max_hold: None, ..long("three") };
+    let cooling = fixture.acquire_with("cooling", cooling).await.unwrap();
+    fixture.release(&cooling).await.unwrap();
+    let quarantined = fixture.acquire_with("quarantined", long("four")).await.unwrap();
+    for key in ["quarantined", "shut", "lifted"] {
+        fixture.run(key, Command::Quarantine { reason: reason() }).await;
+    }
+    fixture.run("lifted", Command::Lift { reason: reason() }).await;
+    let first = fixture.acquire("again", "five").await.unwrap();
+    fixture.release(&first).await.unwrap();
+    let again = fixture.acquire("again", "six").await.unwrap();
+
+    // The first outage finds these leases in the lines themselves, the second in what was kept of lines taken before.
+    for round in 0..2 {
+        fixture.hands.pass(9_000);
+        fixture.touch().await;
+        retain_all(&fixture).await;
+        let before = known(&fixture).await;
+        assert!(before.1.iter().any(|row| row.lease.is_alive(fixture.engine.now())));
+        fixture.lose_views().await;
+        assert_eq!(known(&fixture).await, before, "in round {round}");
+        reopen_forgetful(&mut fixture).await;
+    }
+    // What came after the lines that are gone is applied to what was kept.
+    let renewed = fixture.renew(&held).await.unwrap();
+    fixture.hands.pass(4_000);
+    let before = known(&fixture).await;
+    fixture.lose_views().await;
+    assert_eq!(known(&fixture).await, before);
+
+    assert!(matches!(refusal(fixture.acquire("held", "thief").await), Refusal::Held(_)));
+    assert!(matches!(refusal(fixture.acquire("breaking", "thief").await), Refusal::Breaking(_)));
+    assert!(matches!(refusal(fixture.acquire("cooling", "thief").await), Refusal::Cooling(_)));
+    for key in ["quarantined", "shut"] {
+        assert!(matches!(refusal(fixture.acquire(key, "thief").await), Refusal::Quarantined(_)));
+    }
+    assert_eq!(fixture.renew(&renewed).await.unwrap().lease.renewals, 2);
+    for current in [&held, &breaking, &quarantined, &again] {
+        assert_eq!(verdict(&fixture, current).await, Verdict::Current, "{}", current.lease_key);
+    }
+    for stale in [&ended, &cooling, &first] {
+        assert_eq!(verdict(&fixture, stale).await, Verdict::Stale, "{}", stale.lease_key);
+    }
+    assert!(fixture.acquire("ended", "next").await.unwrap().lease.token > again.lease.token);
 }

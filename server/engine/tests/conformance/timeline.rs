@@ -78,12 +78,7 @@ async fn read_models_are_rebuilt_when_they_are_deleted() {
     fixture.release(&other).await.unwrap();
     fixture.acquire("a", "two").await.unwrap_err();
     let before = fixture.engine.list(crate::lists::all()).await.unwrap().page.rows;
-    let remove = |path: &std::path::Path| {
-        for suffix in ["-views", "-views-wal", "-views-shm"] {
-            let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
-        }
-    };
-    fixture.reopen_after(remove).await;
+    fixture.lose_views().await;
     let after = fixture.engine.list(crate::lists::all()).await.unwrap().page.rows;
     assert_eq!(after, before);
     assert_eq!(fixture.engine.counters(&[]).await.unwrap().collisions, 1);

@@ -6,6 +6,8 @@
 
 mod access;
 mod bulk;
+mod files;
+mod kept;
 mod memory;
 mod open;
 mod project;
@@ -13,8 +15,8 @@ mod reading;
 mod rows;
 mod tx;
 mod verify;
+mod views;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +70,7 @@ pub struct SqliteStore {
     stop: CancellationToken,
     follower: Mutex<Option<JoinHandle<()>>>,
     /// Held until the files are closed.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<files::Locks>>,
 }
 
 impl SqliteStore {
@@ -82,16 +84,24 @@ impl SqliteStore {
         source: Arc<dyn TimeSource>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, OpenError> {
-        let lock = open::lock(path)?;
+        let path = &files::resolve(path)?;
+        let lock = files::lock(path)?;
         let mut truth = open::truth(path).await?;
         let head = open::head(&mut truth, &*source).await?;
-        let views = open::views(path, &head, &mut truth).await?;
+        let views = match views::open(path, &head, &mut truth).await {
+            Ok(views) => views,
+            Err(error) => {
+                // The error at hand says more than one of the closing would.
+                let _ = truth.close().await;
+                return Err(error);
+            }
+        };
         let clock = Arc::new(Clock::start(source, Some(&head.mark)));
         let directory = Arc::new(access::load(&mut truth, clock.now()).await?);
 
         let lines = Box::new(open::StoredLines(open::readers(path, 4)));
         let timeline = Arc::new(Timeline::new(Arc::clone(&head.epoch), head.position, views.applied, lines));
-        let mut projection = Box::new(open::ViewWriter(views.db));
+        let mut projection = Box::new(views::ViewWriter(views.db));
         timeline::catch_up(&timeline, &mut *projection).await.map_err(|error| match error {
             ReadError::Store(error) => OpenError::Store(error),
             error @ ReadError::Compacted { .. } => OpenError::Store(StoreError::corrupt(error)),
@@ -105,7 +115,7 @@ impl SqliteStore {
         let store = Arc::new(Self {
             path: path.to_owned(),
             truth: tokio::sync::Mutex::new(Some(truth)),
-            views: open::readers(&open::views_path(path), 4),
+            views: open::readers(&views::path_beside(path), 4),
             memory: Mutex::new(memory),
             clock,
             timeline: Arc::clone(&timeline),
@@ -156,13 +166,14 @@ impl SqliteStore {
     /// Stops following, and leaves the files as small as they can be.
     pub(crate) async fn close(&self) {
         self.timeline.settled().await;
+        // Of each file the connection that writes comes last: only it can leave no write-ahead log behind.
+        self.views.close().await;
         self.stop.cancel();
         let follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(follower) = follower {
             // It ends by itself; that it was aborted or panicked is no reason not to close.
             let _ = follower.await;
         }
-        self.views.close().await;
         self.timeline.close().await;
         if let Some(truth) = self.truth.lock().await.take()
             && let Err(error) = truth.close().await
@@ -291,10 +302,10 @@ mod tests {
         let source: Arc<dyn TimeSource> = Arc::new(crate::clock::SystemTime::default());
         let mut truth = open::truth(&path).await.unwrap();
         let head = open::head(&mut truth, &*source).await.unwrap();
-        let mut views = open::views(&path, &head, &mut truth).await.unwrap().db;
-        let on_truth = [open::statements(), tx::statements(), access::statements()].concat();
+        let mut views = views::open(&path, &head, &mut truth).await.unwrap().db;
+        let on_truth = [open::statements(), tx::statements(), kept::statements(), access::statements()].concat();
         let on_views =
-            [open::view_statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
+            [views::statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
         assert!(on_truth.len() > 20 && on_views.len() > 30, "{} and {}", on_truth.len(), on_views.len());
         for sql in on_truth {
             truth.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

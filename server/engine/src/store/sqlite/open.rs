@@ -1,27 +1,24 @@
-//! Opening the two files: the truth, and the read models that follow it.
+//! Opening the truth.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Timestamp;
-use domain::lease::FencingToken;
 use futures::future::BoxFuture;
 use rand::RngExt as _;
+use sqlx::ConnectOptions as _;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
-use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::project;
 use crate::clock::{ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
-use crate::timeline::{GENESIS, Hash, Line, Lines, Position, Projection};
+use crate::timeline::{GENESIS, Hash, Line, Lines, Position};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
-static VIEW_MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite-views");
 
 const HAS_MIGRATIONS: &str =
     "-- has migrations\nSELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'";
@@ -31,15 +28,13 @@ const LOAD_HEAD: &str = "-- load head\nSELECT epoch, lived_at, ceiling, boot_id,
 const INSERT_HEAD: &str = "-- create head\nINSERT INTO head (id, epoch, lived_at, ceiling, boot_id, elapsed, base_hash) \
      VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)";
 const LAST_LINE: &str = "-- last line\nSELECT position, hash FROM timeline ORDER BY position DESC LIMIT 1";
-const HASH_AT: &str = "-- hash at\nSELECT hash FROM timeline WHERE position = ?1";
+/// That of a line which is held, or of the last that was taken away.
+const HASH_AT: &str = "-- hash at\nSELECT coalesce((SELECT hash FROM timeline WHERE position = ?1), \
+     (SELECT base_hash FROM head WHERE base_position = ?1))";
 const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM head) FROM timeline \
      WHERE position > ?1 ORDER BY position LIMIT ?2";
 const READ_BASE: &str = "-- read base\nSELECT base_position FROM head WHERE id = 1";
-const BASE: &str = "-- base\nSELECT base_position, base_hash FROM head WHERE id = 1";
-const LOAD_PROGRESS: &str = "-- load progress\nSELECT epoch, applied, hash FROM progress WHERE id = 1";
-const INSERT_PROGRESS: &str =
-    "-- create progress\nINSERT INTO progress (id, epoch, applied, hash) VALUES (1, ?1, ?2, ?3)";
-const GREATEST_TOKEN: &str = "-- greatest token\nSELECT coalesce(max(token), 0) FROM grants";
+const BASE: &str = "-- base\nSELECT epoch, base_position, base_hash FROM head WHERE id = 1";
 
 /// Every statement on the truth in this file, for the test that prepares them.
 #[cfg(test)]
@@ -47,45 +42,7 @@ pub(super) fn statements() -> Vec<&'static str> {
     vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE]
 }
 
-/// Every statement on the read models in this file, for the test that prepares them.
-#[cfg(test)]
-pub(super) fn view_statements() -> Vec<&'static str> {
-    vec![LOAD_PROGRESS, INSERT_PROGRESS, GREATEST_TOKEN]
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// The file of the read models.
-pub(super) fn views_path(path: &Path) -> PathBuf {
-    beside(path, "-views")
-}
-
-fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
-    let path = path.to_owned();
-    move |source| OpenError::File { path, source }
-}
-
-/// Makes sure that no other process serves this database. A lock on the database file itself would undo SQLite's own
-/// locks, so it is on a file beside it; it ends with the process, however that ends.
-pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(file_error(folder))?;
-    }
-    let lock_path = beside(path, "-lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&lock_path);
-    let file = file.map_err(file_error(&lock_path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::File { path: lock_path, source }),
-    }
-}
-
-fn options(path: &Path) -> SqliteConnectOptions {
+pub(super) fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .journal_mode(SqliteJournalMode::Wal)
@@ -131,10 +88,22 @@ pub(super) fn readers(path: &Path, most: u32) -> SqlitePool {
     SqlitePoolOptions::new().max_connections(most).connect_lazy_with(reading(path))
 }
 
-/// Up to where retention has taken lines away, and the hash of the line there.
-pub(super) async fn base(db: &mut SqliteConnection) -> Result<(Position, Hash), StoreError> {
-    let (position, stored): (i64, Vec<u8>) = sqlx::query_as(BASE).fetch_one(db).await?;
-    Ok((Position(position), hash(&stored)?))
+/// Where the kept lines begin: up to where retention has taken them away, and the hash of the line there.
+pub(super) struct Base {
+    pub(super) epoch: String,
+    pub(super) position: Position,
+    pub(super) hash: Hash,
+}
+
+pub(super) async fn base(db: &mut SqliteConnection) -> Result<Base, StoreError> {
+    let (epoch, position, stored): (String, i64, Vec<u8>) = sqlx::query_as(BASE).fetch_one(db).await?;
+    Ok(Base { epoch, position: Position(position), hash: hash(&stored)? })
+}
+
+/// The hash of the line at a position, if that is known: the line is held, or the last that was taken away.
+pub(super) async fn hash_at<'c>(db: impl SqliteExecutor<'c>, position: Position) -> Result<Option<Hash>, StoreError> {
+    let found: Option<Vec<u8>> = sqlx::query_scalar(HASH_AT).bind(position.0).fetch_one(db).await?;
+    found.as_deref().map(hash).transpose()
 }
 
 /// The row of `head`, and the last line.
@@ -146,7 +115,7 @@ pub(super) struct Head {
     pub(super) base: Position,
 }
 
-fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
+pub(super) fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {
     bytes.try_into().map_err(|_| StoreError::corrupt("a hash that is not 32 bytes long"))
 }
 
@@ -193,101 +162,6 @@ pub(super) async fn head(db: &mut SqliteConnection, source: &dyn TimeSource) -> 
 #[expect(clippy::disallowed_methods, reason = "an epoch must differ from every other; nothing is decided by it")]
 fn new_epoch() -> Arc<str> {
     Arc::from(format!("{:016x}", rand::rng().random::<u64>()))
-}
-
-/// The read models: the connection that writes them, how far they have come, and the greatest token they know.
-pub(super) struct Views {
-    pub(super) db: SqliteConnection,
-    pub(super) applied: Position,
-    pub(super) token: u64,
-}
-
-/// Opens the read models; makes them anew if they are missing, of another version, or not of this timeline.
-pub(super) async fn views(path: &Path, head: &Head, truth: &mut SqliteConnection) -> Result<Views, OpenError> {
-    let file = views_path(path);
-    if let Some(views) = existing_views(&file, head, truth).await? {
-        return Ok(views);
-    }
-    for suffix in ["", "-wal", "-shm"] {
-        let stale = beside(&file, suffix);
-        match std::fs::remove_file(&stale) {
-            Ok(()) => tracing::warn!(file = %stale.display(), "the read models are rebuilt from the timeline"),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(file_error(&stale)(error)),
-        }
-    }
-    let mut db = connect_views(&file).await?;
-    VIEW_MIGRATIONS.run(&mut db).await?;
-    let (_, base_hash) = base(truth).await?;
-    sqlx::query(INSERT_PROGRESS)
-        .bind(head.epoch.to_string())
-        .bind(head.base.0)
-        .bind(base_hash.to_vec())
-        .execute(&mut db)
-        .await
-        .map_err(StoreError::from)?;
-    Ok(Views { db, applied: head.base, token: 0 })
-}
-
-async fn connect_views(file: &Path) -> Result<SqliteConnection, OpenError> {
-    let options = options(file)
-        .create_if_missing(true)
-        .foreign_keys(false)
-        .synchronous(SqliteSynchronous::Normal)
-        .pragma("wal_autocheckpoint", "16000")
-        .pragma("cache_size", "-32000");
-    Ok(options.connect().await.map_err(StoreError::from)?)
-}
-
-async fn existing_views(file: &Path, head: &Head, truth: &mut SqliteConnection) -> Result<Option<Views>, OpenError> {
-    if !file.exists() {
-        return Ok(None);
-    }
-    let Ok(mut db) = connect_views(file).await else { return Ok(None) };
-    // Whatever is wrong with them, they can be made anew.
-    let usable = async {
-        let version: i64 = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(&mut db).await.ok()?;
-        let wanted = VIEW_MIGRATIONS.iter().map(|migration| migration.version).max();
-        let (epoch, applied, at): (String, i64, Vec<u8>) =
-            sqlx::query_as(LOAD_PROGRESS).fetch_one(&mut db).await.ok()?;
-        let in_truth: Option<Vec<u8>> =
-            sqlx::query_scalar(HASH_AT).bind(applied).fetch_optional(&mut *truth).await.ok()?;
-        // What retention has taken is not in the timeline any more, but the models had it.
-        let same_line = in_truth.map_or(applied == head.base.0, |hash| hash == at);
-        let token: i64 = sqlx::query_scalar(GREATEST_TOKEN).fetch_one(&mut db).await.ok()?;
-        let token = u64::try_from(token).ok()?;
-        (Some(version) == wanted && *epoch == *head.epoch && same_line).then_some((Position(applied), token))
-    }
-    .await;
-    match usable {
-        Some((applied, token)) => Ok(Some(Views { db, applied, token })),
-        None => {
-            db.close().await.map_err(StoreError::from)?;
-            Ok(None)
-        }
-    }
-}
-
-/// The read models' one writer.
-pub(super) struct ViewWriter(pub(super) SqliteConnection);
-
-impl Projection for ViewWriter {
-    fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(project::apply(&mut self.0, lines))
-    }
-
-    fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>> {
-        Box::pin(project::make_durable(&mut self.0))
-    }
-
-    fn forget(
-        &mut self,
-        ended_before: Timestamp,
-        after: Option<FencingToken>,
-        limit: u32,
-    ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>> {
-        Box::pin(project::forget(&mut self.0, ended_before, after, limit))
-    }
 }
 
 /// Stored lines.

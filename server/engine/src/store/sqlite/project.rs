@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::lease::{Change, Event, FencingToken, Lease, Outage, Outcome};
+use domain::lease::{Change, Event, FencingToken, KeyState, Lease, Outage, Outcome};
 use domain::{LeaseKey, Timestamp};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
@@ -51,13 +51,15 @@ static UPSERT_KEYS: Bulk<4> = Bulk::new(
 static UPSERT_OWNERS: Bulk<4> = Bulk::new(
     "-- project owners\nINSERT OR ROLLBACK INTO owners (owner, first_seen_at, last_seen_at, grants) VALUES",
     4,
-    "ON CONFLICT (owner) DO UPDATE SET last_seen_at = excluded.last_seen_at, grants = grants + excluded.grants \
+    "ON CONFLICT (owner) DO UPDATE SET first_seen_at = min(first_seen_at, excluded.first_seen_at), \
+     last_seen_at = max(last_seen_at, excluded.last_seen_at), grants = grants + excluded.grants \
      RETURNING owner AS name, grants",
 );
 static UPSERT_JOBS: Bulk<4> = Bulk::new(
     "-- project jobs\nINSERT OR ROLLBACK INTO jobs (job_key, first_seen_at, last_seen_at, grants) VALUES",
     4,
-    "ON CONFLICT (job_key) DO UPDATE SET last_seen_at = excluded.last_seen_at, grants = grants + excluded.grants \
+    "ON CONFLICT (job_key) DO UPDATE SET first_seen_at = min(first_seen_at, excluded.first_seen_at), \
+     last_seen_at = max(last_seen_at, excluded.last_seen_at), grants = grants + excluded.grants \
      RETURNING job_key AS name, grants",
 );
 static UPSERT_COLLISIONS: Bulk<4> = Bulk::new(
@@ -124,6 +126,22 @@ pub(super) async fn apply(db: &mut SqliteConnection, lines: &[Line]) -> Result<(
     let Some(last) = lines.last() else { return Ok(()) };
     sqlx::query(BEGIN).execute(&mut *db).await?;
     let result = apply_all(db, lines, last).await;
+    end(db, result).await
+}
+
+/// Begins with keys as retention kept them, whose lines are gone. How far the models have come is not said here: until it
+/// is, they are made anew at the next start.
+pub(super) async fn begin_with(db: &mut SqliteConnection, states: &[KeyState]) -> Result<(), StoreError> {
+    let mut changes = Changes::default();
+    for state in states {
+        changes.kept(state);
+    }
+    sqlx::query(BEGIN).execute(&mut *db).await?;
+    let result = changes.write(db).await;
+    end(db, result).await
+}
+
+async fn end(db: &mut SqliteConnection, result: Result<(), StoreError>) -> Result<(), StoreError> {
     match result {
         Ok(()) => {
             sqlx::query(COMMIT).execute(&mut *db).await?;
@@ -250,7 +268,8 @@ impl Seen {
     fn note(map: &mut BTreeMap<Arc<str>, Self>, name: &str, at: Timestamp, grants: i64) {
         match map.get_mut(name) {
             Some(seen) => {
-                seen.last = at;
+                seen.first = seen.first.min(at);
+                seen.last = seen.last.max(at);
                 seen.grants += grants;
             }
             None => {
@@ -310,6 +329,26 @@ impl Changes {
         } else {
             self.changed.entry(token).or_default().note(event);
         }
+    }
+
+    /// A key as retention kept it: of its grants only the last is known.
+    fn kept(&mut self, state: &KeyState) {
+        let key = self.keys.entry(state.lease_key.clone()).or_default();
+        key.changed_at = state.changed_at;
+        key.cooling_until = Some(state.cooling_until.map_or(0, Timestamp::as_micros));
+        key.quarantine = state.quarantine.as_ref().and_then(|quarantine| serde_json::to_string(quarantine).ok());
+        let Some(lease) = &state.lease else { return };
+        key.token = Some(lease.token);
+        key.expires_at = Some(lease.expires_at);
+        key.updated_at = Some(lease.updated_at);
+        key.live = Some(lease.ended.is_none());
+        self.live += i64::from(lease.ended.is_none());
+        Seen::note(&mut self.owners, lease.owner.as_str(), lease.acquired_at, 1);
+        Seen::note(&mut self.owners, lease.owner.as_str(), lease.updated_at, 0);
+        if let Some(job_key) = &lease.job_key {
+            Seen::note(&mut self.jobs, job_key.as_str(), lease.acquired_at, 1);
+        }
+        self.made.insert(lease.token, (state.lease_key.clone(), None, lease.clone()));
     }
 
     fn collisions(&mut self, key: &LeaseKey, owner: &str, times: u64, at: Timestamp) {

@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::bulk::Bulk;
 use super::rows::{self, grant_columns};
-use super::{MARK_EVERY, SqliteStore, access};
+use super::{MARK_EVERY, SqliteStore, access, kept};
 use crate::clock::ClockMark;
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
@@ -146,6 +146,7 @@ impl<'s> SqliteTx<'s> {
         }
         if let Some(retain) = &batch.retention {
             if let Some(up_to) = retain.lines {
+                kept::fold(truth, up_to).await?;
                 sqlx::query(SET_BASE).bind(up_to.0).execute(&mut *truth).await?;
                 sqlx::query(RETAIN_LINES).bind(up_to.0).execute(&mut *truth).await?;
             }
