@@ -1,8 +1,9 @@
 //! The event stream, `GET /api/v1/events`: server-sent events in timeline order.
 //!
-//! Each has the id `<epoch>-<position>`, no event name (so that `EventSource::onmessage` gets them all) and one line of
-//! JSON as data: [`Entry`]. A comment comes every 15 seconds; the first thing sent is an id without data, so that a
-//! client which loses the connection before the first event resumes from where it was. `?prefix=` filters by key;
+//! Each has the id `<epoch>-<position>-<first 8 digits of the line's hash>`, to be passed back as it is, no event name (so
+//! that `EventSource::onmessage` gets them all) and one line of JSON as data: [`Entry`]. A comment comes every 15 seconds; the
+//! first thing sent is an id without data, so that a client which loses the connection before the first event resumes from
+//! where it was. `?prefix=` filters by key;
 //! `Last-Event-ID` (or `?last_event_id=`) resumes. Too old an id, or one from before a restore, answers 410 `compacted`.
 
 use domain::lease::Event;

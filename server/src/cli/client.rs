@@ -55,7 +55,6 @@ pub(crate) enum Failure {
 }
 
 /// The beginning of an HTTP client, with the cryptography that this program was built with.
-#[must_use]
 pub fn http_client() -> reqwest::ClientBuilder {
     // An error means that it was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();

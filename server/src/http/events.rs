@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use domain::Role;
-use engine::timeline::{Line, Position, ReadError};
+use engine::timeline::{Hash, Line, Position, ReadError, Timeline};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -66,6 +66,8 @@ struct Stream {
     secret: Option<Arc<str>>,
     prefix: Option<Prefix>,
     after: Position,
+    /// Of the line there.
+    hash: Hash,
     head: watch::Receiver<Position>,
     quiet_until: Instant,
     /// Lines read before the answer began, and whether the first word is still to be said.
@@ -95,16 +97,12 @@ impl Stream {
             Some(id) => Some(id.to_str().map_err(|_| bad_id())?.to_owned()),
             None => last_event_id,
         };
-        let after = match from {
-            None => timeline.head(),
-            Some(id) => {
-                let (epoch, position) = id.rsplit_once('-').ok_or_else(bad_id)?;
-                let position = position.parse().ok().filter(|position| *position >= 0).ok_or_else(bad_id)?;
-                if epoch != timeline.epoch() || Position(position) > timeline.head() {
-                    return Err(compacted());
-                }
-                Position(position)
+        let (after, hash) = match from {
+            None => {
+                let head = timeline.head();
+                (head, hash_at(timeline, head).await?)
             }
+            Some(id) => resume(timeline, &id).await?,
         };
         // Read once before answering, so that what is too old is refused with a status.
         let first = timeline.read_after(after, LINES).await.map_err(refused)?;
@@ -115,6 +113,7 @@ impl Stream {
             secret,
             prefix,
             after,
+            hash,
             head,
             quiet_until: quiet_until(),
             first: Some(first),
@@ -167,7 +166,7 @@ impl Stream {
     fn write(&mut self, lines: &[Line], text: &mut String) {
         let mut sent = 0;
         for line in lines {
-            self.after = line.position;
+            (self.after, self.hash) = (line.position, line.hash);
             if self.shows(line) {
                 text.push_str("id: ");
                 text.push_str(&self.id());
@@ -192,7 +191,7 @@ impl Stream {
     }
 
     fn id(&self) -> String {
-        format!("{}-{}", self.http.engine.timeline().epoch(), self.after.0)
+        format!("{}-{}-{}", self.http.engine.timeline().epoch(), self.after.0, mark(&self.hash))
     }
 
     /// Whether the token or session is still good: streams live long, and either may be revoked meanwhile.
@@ -205,6 +204,30 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.http.metrics.stream_closed();
     }
+}
+
+/// What of a line's hash is in its id: all that came before it is in the hash, so that an id which was given out before an
+/// older copy of the database was put back is no id of what was written in its place.
+fn mark(hash: &Hash) -> String {
+    hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn hash_at(timeline: &Timeline, position: Position) -> Result<Hash, ApiError> {
+    let hash = timeline.hash_at(position).await.map_err(|error| refused(error.into()))?;
+    hash.ok_or_else(compacted)
+}
+
+/// After which line a client goes on that has seen this id, and that line's hash.
+async fn resume(timeline: &Timeline, id: &str) -> Result<(Position, Hash), ApiError> {
+    let (epoch, rest) = id.split_once('-').ok_or_else(bad_id)?;
+    // Without a mark it may have been an id once, but says too little to go on from.
+    let (position, given) = rest.split_once('-').map_or((rest, None), |(position, mark)| (position, Some(mark)));
+    let position = position.parse().ok().filter(|position| *position >= 0).map(Position).ok_or_else(bad_id)?;
+    if epoch != timeline.epoch() || position > timeline.head() {
+        return Err(compacted());
+    }
+    let hash = hash_at(timeline, position).await?;
+    if given == Some(mark(&hash).as_str()) { Ok((position, hash)) } else { Err(compacted()) }
 }
 
 fn quiet_until() -> Instant {

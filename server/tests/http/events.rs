@@ -1,5 +1,7 @@
 //! The event stream: in order, without gap or duplicate, resumed or not.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -78,7 +80,7 @@ impl Reader {
 }
 
 fn position(id: &str) -> u64 {
-    id.rsplit_once('-').unwrap().1.parse().unwrap()
+    id.split('-').nth(1).unwrap().parse().unwrap()
 }
 
 /// Six events on that key.
@@ -170,16 +172,26 @@ async fn an_id_that_leads_nowhere_is_refused() {
     let id = Reader::open(&client, "", None).await.id;
     let ask = async |id: &str| {
         let request = client.request(Method::GET, "/api/v1/events").header("Last-Event-ID", id);
-        Answer::of(request.send().await.unwrap()).await
+        let answer = Answer::of(request.send().await.unwrap());
+        timeout(Duration::from_secs(20), answer).await.expect("an answer that has an end")
     };
     for bad in ["", "7", "x-y", "-"] {
         let error = ask(bad).await.refused(422, "last_event_id_invalid");
         assert_eq!(error["field"], "last_event_id");
     }
-    let (epoch, position) = id.rsplit_once('-').unwrap();
-    ask(&format!("another-{position}")).await.refused(410, "compacted");
+    let [epoch, position, mark] = id.split('-').collect::<Vec<_>>()[..] else { panic!("{id}") };
+    assert!(mark.len() == 8 && mark.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
     let ahead: u64 = position.parse::<u64>().unwrap() + 1_000;
-    ask(&format!("{epoch}-{ahead}")).await.refused(410, "compacted");
+    for gone in [
+        format!("another-{position}-{mark}"),
+        format!("{epoch}-{ahead}-{mark}"),
+        format!("{epoch}-{position}-00000000"),
+        format!("{epoch}-{position}-"),
+        format!("{epoch}-{position}"),
+    ] {
+        ask(&gone).await.refused(410, "compacted");
+    }
+    assert_eq!(Reader::open(&client, "", Some(&id)).await.id, id, "and this one leads on");
     client.get("/api/v1/events?colour=red").await.refused(422, "unknown_field");
     client.get("/api/v1/events?prefix=").await.refused(422, "prefix_invalid");
 }
@@ -226,4 +238,47 @@ async fn a_reader_that_does_not_read_holds_up_nobody() {
     while bytes < 500 * 1_500 {
         bytes += timeout(Duration::from_secs(60), stream.next()).await.unwrap().unwrap().unwrap().len();
     }
+}
+
+/// Copies the files of a database that nobody serves, in place of those that are there.
+fn copy_files(from: &Path, to: &Path) {
+    for suffix in ["", "-wal", "-shm", "-views", "-views-wal", "-views-shm"] {
+        let name = format!("test.db{suffix}");
+        let _ = std::fs::remove_file(to.join(&name));
+        if from.join(&name).exists() {
+            std::fs::copy(from.join(&name), to.join(&name)).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_id_from_before_a_restore_is_refused_although_there_is_a_line_at_its_place() {
+    let (folder, copy) = (Arc::new(tempfile::tempdir().unwrap()), tempfile::tempdir().unwrap());
+    let test = Test::on(Arc::clone(&folder), |_| {}).await;
+    happen(&test.client(), "kept").await;
+    let before = Reader::open(&test.client(), "", None).await.id;
+    test.server.stop().await;
+    copy_files(folder.path(), copy.path());
+
+    let test = Test::on(Arc::clone(&folder), |_| {}).await;
+    let mut reader = Reader::open(&test.client(), "", Some(&before)).await;
+    happen(&test.client(), "lost").await;
+    let lost = reader.events(6).await;
+    test.server.stop().await;
+    copy_files(copy.path(), folder.path());
+
+    let test = Test::on(folder, |_| {}).await;
+    let client = test.client();
+    happen(&client, "other").await;
+    happen(&client, "another").await;
+    for (id, _) in &lost {
+        let request = client.request(Method::GET, "/api/v1/events").header("Last-Event-ID", id);
+        let answer = request.send().await.unwrap();
+        // An answer of another kind would have no end.
+        assert_eq!(answer.status(), 410);
+        Answer::of(answer).await.refused(410, "compacted");
+    }
+    // What was given out before the copy was made still leads on.
+    let mut resumed = Reader::open(&client, "", Some(&before)).await;
+    assert_eq!(resumed.events(12).await[0].1["lease_key"], "other");
 }

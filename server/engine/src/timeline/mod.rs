@@ -45,6 +45,9 @@ pub(crate) trait Lines: Send + Sync {
     /// At most `limit` lines after `after`, in order; and the position up to which retention has taken lines away.
     fn read(&self, after: Position, limit: u32) -> BoxFuture<'_, Result<(Vec<Line>, Position), StoreError>>;
 
+    /// The hash of the line at a position, if it is held or the last that retention has taken away.
+    fn hash(&self, position: Position) -> BoxFuture<'_, Result<Option<Hash>, StoreError>>;
+
     /// Lets go of the database.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -72,7 +75,8 @@ impl Timeline {
         }
     }
 
-    /// Tells this database from what a restore makes of it: positions mean nothing in another epoch.
+    /// Tells this database from every other: positions mean nothing in another epoch. A copy of its files has the same;
+    /// what was written after the copy was made is told apart by [`Timeline::hash_at`].
     #[must_use]
     pub fn epoch(&self) -> &str {
         &self.epoch
@@ -109,6 +113,24 @@ impl Timeline {
             return Err(ReadError::Compacted { oldest });
         }
         Ok(lines)
+    }
+
+    /// The hash of the line at `position` (before the first line, [`GENESIS`]), which depends on all lines up to it. None
+    /// if there is no such line yet, or retention has taken away that line and the one after it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn hash_at(&self, position: Position) -> Result<Option<Hash>, StoreError> {
+        match self.recent_hash(position) {
+            Some(hash) => Ok(Some(hash)),
+            None => self.lines.hash(position).await,
+        }
+    }
+
+    fn recent_hash(&self, position: Position) -> Option<Hash> {
+        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(position.0 - recent.front()?.position.0).ok()?;
+        recent.get(index).map(|line| line.hash)
     }
 
     /// From memory, if it goes back far enough.

@@ -52,7 +52,7 @@ pub(super) async fn follow(world: Arc<World>, prefix: Option<&str>, patience: us
 fn take(event: &str, stream: &mut Stream, last_id: &mut Option<String>) -> bool {
     let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
     let Some(id) = field("id: ") else { return false };
-    let position = id.rsplit_once('-').and_then(|(_, position)| position.parse().ok()).expect("an id with a position");
+    let position = id.split('-').nth(1).and_then(|position| position.parse().ok()).expect("an id with a position");
     *last_id = Some(id.to_owned());
     if stream.after < 0 {
         stream.after = position;

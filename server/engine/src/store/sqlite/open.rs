@@ -191,6 +191,10 @@ impl Lines for StoredLines {
         })
     }
 
+    fn hash(&self, position: Position) -> BoxFuture<'_, Result<Option<Hash>, StoreError>> {
+        Box::pin(hash_at(&self.0, position))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.0.close())
     }
