@@ -168,3 +168,23 @@ async fn a_first_token_that_was_revoked_is_refused_in_words_and_another_one_gets
     let test = Test::on(folder, |config| config.bootstrap_token = Some(another.to_owned())).await;
     test.client_with(another).post("tokens/list", json!({})).await.ok();
 }
+
+#[tokio::test]
+async fn a_database_that_does_not_answer_is_told_and_when_to_try_again() {
+    use sqlx::{ConnectOptions as _, Executor as _};
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let test = Test::on(Arc::clone(&folder), |_| {}).await;
+    let client = test.client();
+    let lease = client.take("k", "w").await;
+    // Another process holds it.
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(folder.path().join("test.db"));
+    let mut other = options.connect().await.unwrap();
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    // Refused with Retry-After, which `refused` checks.
+    let take = json!({"lease_key": "l", "owner": "w"});
+    client.post("leases/acquire", take.clone()).await.refused(503, "unavailable");
+    other.execute("ROLLBACK").await.unwrap();
+    crate::support::until("it answers again", async || client.post("leases/acquire", take.clone()).await.status == 200)
+        .await;
+    client.post("leases/release", json!({"lease_key": "k", "lease_id": lease["lease_id"]})).await.ok();
+}

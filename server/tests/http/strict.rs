@@ -228,3 +228,18 @@ async fn what_is_no_http_is_answered_or_dropped_and_harms_nobody() {
     }
     test.client().take("k", "w").await;
 }
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
+    let test = Test::start().await;
+    let mut stream = TcpStream::connect(test.server.address()).await.unwrap();
+    let head = format!(
+        "POST /api/v1/leases/get HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: {JSON}\r\n\
+         Content-Length: 100\r\n\r\n{{\"lease_key\":"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"timed_out\""), "{answer}");
+}

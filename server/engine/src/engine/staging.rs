@@ -38,6 +38,7 @@ pub(super) struct Staging<'a, T: Tx> {
     directory: &'a Directory,
     rooms: HashMap<LeaseKey, Room>,
     changed: HashSet<LeaseKey>,
+    waiting_elsewhere: HashSet<WaiterId>,
     former: HashMap<FencingToken, (LeaseKey, Lease)>,
     recalled: HashMap<IdempotencyId, Remembered>,
     /// Who joined a queue in this batch.
@@ -100,6 +101,7 @@ impl<'a, T: Tx> Staging<'a, T> {
             callers,
             directory,
             rooms,
+            waiting_elsewhere: locked.waiting_elsewhere,
             changed: HashSet::new(),
             former,
             recalled: recalled.into_iter().map(|remembered| (remembered.id.clone(), remembered)).collect(),
@@ -242,13 +244,16 @@ impl<'a, T: Tx> Staging<'a, T> {
         former: Option<Cow<'_, Lease>>,
         decide: impl FnOnce(&mut Context<'_>) -> R,
     ) -> R {
-        let (callers, joined, directory, revoked, now) =
-            (self.callers, &self.joined, self.directory, &self.revoked, self.now);
+        let (callers, joined, elsewhere) = (self.callers, &self.joined, &self.waiting_elsewhere);
+        let (directory, revoked, now) = (self.directory, &self.revoked, self.now);
         // A caller whose token was revoked while it waited is granted nothing.
         let is_good = |actor: &Actor| !revoked.contains(&actor.id) && !directory.has_ended(actor, now);
         let is_live = |waiter: WaiterId| match callers.get(waiter) {
             Some(caller) => caller.is_there() && is_good(&caller.actor),
-            None => joined.get(&waiter).is_some_and(|work| work.is_there()),
+            None => match joined.get(&waiter) {
+                Some(work) => work.is_there(),
+                None => elsewhere.contains(&waiter),
+            },
         };
         let tx = &mut self.tx;
         decide(&mut Context {

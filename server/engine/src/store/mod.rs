@@ -4,9 +4,10 @@
 //! the states of keys live in the process and the file follows, so that locking a key costs nothing; on a shared database
 //! the rows of keys are the lock and the state, some may be locked by another node, and time is read after the locks.
 
+use std::collections::HashSet;
 use std::future::Future;
 
-use domain::lease::{FencingToken, Lease, Outage, Room};
+use domain::lease::{FencingToken, Lease, Outage, Room, WaiterId};
 use domain::{LeaseKey, Timestamp};
 
 use crate::access::AccessChange;
@@ -39,6 +40,9 @@ pub struct Locked {
     pub rooms: Vec<Room>,
     /// Server time, read after the locks: never before any of these keys' last change.
     pub now: Timestamp,
+    /// Those in the rooms' queues who wait at another node which has shown within the last three seconds that it lives.
+    /// Whether those of this node are there, the engine sees by their connections.
+    pub waiting_elsewhere: HashSet<WaiterId>,
 }
 
 /// All that one transaction changes.

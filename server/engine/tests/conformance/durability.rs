@@ -63,3 +63,32 @@ async fn what_the_database_refuses_harms_none_of_those_committed_with_it() {
         assert_eq!(engine::timeline::chain(&pair[0].hash, pair[1].position, &pair[1].body), pair[1].hash);
     }
 }
+
+#[tokio::test]
+async fn what_does_not_fit_before_the_door_is_refused_at_once_and_what_waits_there_is_done() {
+    let fixture = Fixture::new().await;
+    let mut other = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.path()).connect().await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let take = |n| {
+        let engine = fixture.engine.clone();
+        let command = domain::lease::Command::Acquire { request: crate::fixture::terms("one"), wait: None };
+        tokio::spawn(async move {
+            let key = crate::fixture::lease_key(&format!("k{n}"));
+            engine.run(crate::fixture::call(), key, command).await.map(crate::fixture::delivered)
+        })
+    };
+    let tasks: Vec<_> = (0..6_000).map(take).collect();
+    // The writer stands before the database that another process holds: its queue fills.
+    while tasks.iter().filter(|task| task.is_finished()).count() < 1_000 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    let mut done = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => done += 1,
+            Err(fault) => assert!(matches!(fault, Fault::Overloaded { .. }), "{fault:?}"),
+        }
+    }
+    assert!(done >= 4_096, "{done} that waited were done");
+}

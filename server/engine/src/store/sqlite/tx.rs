@@ -1,5 +1,6 @@
 //! One write: keys from memory, lines to the timeline, one flush.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -278,7 +279,9 @@ impl Tx for SqliteTx<'_> {
                 *slot = Some(room);
             }
         }
-        Ok(Locked { rooms: rooms.into_iter().flatten().collect(), now: self.now() })
+        // There is no other node.
+        let waiting_elsewhere = HashSet::new();
+        Ok(Locked { rooms: rooms.into_iter().flatten().collect(), now: self.now(), waiting_elsewhere })
     }
 
     fn token(&mut self) -> FencingToken {
