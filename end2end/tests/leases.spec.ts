@@ -1,32 +1,15 @@
 // The way from a rule to the browser: a lease that is taken, renewed and left to expire, as a person sees it.
 
-import AxeBuilder from '@axe-core/playwright';
 import type { Page } from '@playwright/test';
 
-import { expect, test, type Server } from './server';
-
-async function signIn(page: Page, server: Server): Promise<void> {
-  await page.goto(server.url);
-  await expect(page).toHaveURL(/\/sign-in/);
-  await page.getByLabel('API token').fill(server.token);
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await expect(page.getByRole('heading', { level: 1, name: 'Job Leases' })).toBeVisible();
-  await expect(page.getByRole('status')).toHaveText('Live');
-}
+import { expect, test } from './server';
+import { expectAccessible, signIn } from './steps';
 
 /** Seconds left, as the row of a key shows them; NaN if it shows none. */
 async function secondsLeft(page: Page, key: string): Promise<number> {
   const text = await page.getByRole('row', { name: key }).innerText();
   const [, minutes, seconds] = /(?:(\d+) min )?(\d+) s left/.exec(text) ?? [];
   return Number(minutes ?? 0) * 60 + Number(seconds ?? Number.NaN);
-}
-
-async function expectAccessible(page: Page): Promise<void> {
-  for (const colorScheme of ['light', 'dark'] as const) {
-    await page.emulateMedia({ colorScheme });
-    const { violations } = await new AxeBuilder({ page }).analyze();
-    expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(' ')}`)).toEqual([]);
-  }
 }
 
 test.slow();

@@ -15,7 +15,8 @@ const TOKEN = `jl_${'e2e-'.repeat(10)}abc`;
 export class Server {
   private constructor(
     readonly url: string,
-    private readonly child: ChildProcess,
+    private readonly port: number,
+    private child: ChildProcess,
     private readonly folder: string,
     private readonly output: string[],
   ) {}
@@ -23,19 +24,10 @@ export class Server {
   readonly token = TOKEN;
 
   static async start(): Promise<Server> {
-    const program = process.env.JOB_LEASES_PROGRAM;
-    if (!program) throw new Error('JOB_LEASES_PROGRAM must name the server to test; `cargo xtask test end2end` sets it');
     const folder = await mkdtemp(join(tmpdir(), 'job-leases-'));
     const port = await freePort();
-    const child = spawn(
-      program,
-      ['serve', '--listen', `127.0.0.1:${port}`, '--database', `sqlite:${join(folder, 'test.db')}`],
-      { env: { ...process.env, JOB_LEASES_BOOTSTRAP_TOKEN: TOKEN }, stdio: ['ignore', 'pipe', 'pipe'] },
-    );
     const output: string[] = [];
-    child.stdout.on('data', (text) => output.push(String(text)));
-    child.stderr.on('data', (text) => output.push(String(text)));
-    const server = new Server(`http://127.0.0.1:${port}`, child, folder, output);
+    const server = new Server(`http://127.0.0.1:${port}`, port, launch(port, folder, output), folder, output);
     try {
       await server.untilReady(port);
     } catch (error) {
@@ -43,6 +35,13 @@ export class Server {
       throw error;
     }
     return server;
+  }
+
+  /** Ends the process, and starts another one on the same port and database. */
+  async restart(): Promise<void> {
+    await this.end();
+    this.child = launch(this.port, this.folder, this.output);
+    await this.untilReady(this.port);
   }
 
   /** Waits until the port answers, and makes sure that it is this very process that does. */
@@ -61,26 +60,42 @@ export class Server {
     throw new Error(`the server is not ready after 30 s:\n${this.output.join('')}`);
   }
 
-  /** Calls an operation with the admin's token. */
-  async call(operation: string, request: object): Promise<{ status: number; body: any }> {
+  /** Calls an operation with the admin's token, or another one. */
+  async call(operation: string, request: object, token = TOKEN): Promise<{ status: number; body: any }> {
     const response = await fetch(`${this.url}/api/v1/${operation}`, {
       method: 'POST',
-      headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       body: JSON.stringify(request),
     });
     return { status: response.status, body: await response.json() };
   }
 
   async stop(): Promise<void> {
-    if (this.child.exitCode === null && this.child.signalCode === null) {
-      const gone = once(this.child, 'exit');
-      this.child.kill('SIGTERM');
-      const timer = setTimeout(() => this.child.kill('SIGKILL'), 15_000);
-      await gone;
-      clearTimeout(timer);
-    }
+    await this.end();
     await rm(this.folder, { recursive: true, force: true });
   }
+
+  private async end(): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null) return;
+    const gone = once(this.child, 'exit');
+    this.child.kill('SIGTERM');
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), 15_000);
+    await gone;
+    clearTimeout(timer);
+  }
+}
+
+function launch(port: number, folder: string, output: string[]): ChildProcess {
+  const program = process.env.JOB_LEASES_PROGRAM;
+  if (!program) throw new Error('JOB_LEASES_PROGRAM must name the server to test; `cargo xtask test end2end` sets it');
+  const database = `sqlite:${join(folder, 'test.db')}`;
+  const child = spawn(program, ['serve', '--listen', `127.0.0.1:${port}`, '--database', database], {
+    env: { ...process.env, JOB_LEASES_BOOTSTRAP_TOKEN: TOKEN },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  child.stdout?.on('data', (text) => output.push(String(text)));
+  child.stderr?.on('data', (text) => output.push(String(text)));
+  return child;
 }
 
 async function freePort(): Promise<number> {

@@ -15,6 +15,7 @@ pub mod meta;
 pub mod page;
 pub mod protocol;
 pub mod sessions;
+pub mod timeline;
 pub mod tokens;
 pub mod values;
 
@@ -34,6 +35,8 @@ pub struct Backends {
     pub tokens: Box<dyn tokens::TokensBackend>,
     /// Figures.
     pub counters: Box<dyn counters::CountersBackend>,
+    /// The timeline.
+    pub timeline: Box<dyn timeline::TimelineBackend>,
     /// The signed-in session.
     pub sessions: Box<dyn sessions::SessionsBackend>,
     /// The server itself.

@@ -66,6 +66,39 @@ impl Serialize for PageSize {
     }
 }
 
+/// A number of minutes: 1 to 1,440.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minutes(u16);
+
+impl Minutes {
+    /// An hour.
+    pub const DEFAULT: Self = Self(60);
+    /// A day.
+    pub const MAX: u16 = 1_440;
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Minutes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = deserializer.deserialize_u64(Whole("a whole number from 1 to 1,440"))?;
+        match u16::try_from(number) {
+            Ok(number @ 1..=Self::MAX) => Ok(Self(number)),
+            _ => Err(de::Error::custom(format_args!("{OUT_OF_RANGE}it must be 1 to {}", Self::MAX))),
+        }
+    }
+}
+
+impl Serialize for Minutes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(self.0)
+    }
+}
+
 /// Reads a whole number, telling a number that is too small or too large from something that is no number.
 struct Whole(&'static str);
 

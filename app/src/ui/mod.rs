@@ -15,8 +15,9 @@ pub mod shell;
 
 pub use shell::{App, document::document as shell};
 
-/// Takes over the page that the server has rendered.
+/// Prepares for taking over the page's islands, which the page's script does next.
 #[cfg(feature = "hydrate")]
 pub fn hydrate() {
-    leptos::mount::hydrate_body(App);
+    leptos::mount::hydrate_islands();
+    live::start();
 }

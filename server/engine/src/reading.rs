@@ -1,7 +1,7 @@
 //! What lists, history and counters ask of the read models, whatever database holds them.
 
 use domain::lease::{FencingToken, Lease, LeaseStatus};
-use domain::{JobKey, LeaseKey, Owner, Subject, Timestamp};
+use domain::{JobKey, LeaseKey, Owner, Span, Subject, Timestamp};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -114,6 +114,34 @@ pub struct Page {
     pub as_of: Position,
 }
 
+/// What is known of a key besides its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Background {
+    /// The latest renewals of its last grant, newest first: when, and how much time was left.
+    pub renewals: Vec<(Timestamp, Span)>,
+    /// What operators did to it, newest first: lines of the timeline as they are stored.
+    pub interventions: Vec<(Position, String)>,
+}
+
+/// What happened in one minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Minute {
+    /// When it began.
+    pub at: Timestamp,
+    /// Leases granted.
+    pub granted: i64,
+    /// Leases renewed.
+    pub renewed: i64,
+    /// Leases given back.
+    pub released: i64,
+    /// Leases that ended otherwise.
+    pub cut_short: i64,
+    /// Duplicates refused.
+    pub refused: i64,
+    /// Leases held at its end.
+    pub held: i64,
+}
+
 /// What there is, in numbers. What a caller limited to prefixes cannot be told is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -139,6 +167,9 @@ pub(crate) trait Reading: Send + Sync {
     fn history(&self, query: HistoryQuery) -> BoxFuture<'_, Result<Page, StoreError>>;
     /// Of all keys, or of those that begin with one of the prefixes.
     fn counters<'a>(&'a self, prefixes: &'a [String], now: Timestamp) -> BoxFuture<'a, Result<Counters, StoreError>>;
+    fn background<'a>(&'a self, key: &'a LeaseKey) -> BoxFuture<'a, Result<Background, StoreError>>;
+    /// The minutes since `from` in which anything happened, oldest first, and the one before them.
+    fn minutes(&self, from: Timestamp) -> BoxFuture<'_, Result<Vec<Minute>, StoreError>>;
     /// Keys whose lease is over but not recorded so, the longest over first.
     fn due(&self, now: Timestamp, limit: u32) -> BoxFuture<'_, Result<Vec<LeaseKey>, StoreError>>;
 }

@@ -1,13 +1,16 @@
 //! The figures over the console's lists.
 
-use app::api::Pending;
-use app::api::counters::{Counters as Answer, CountersBackend, GetRequest};
+use app::api::counters::{Counters as Answer, CountersBackend, GetRequest, Minute, Trend, TrendRequest};
 use app::api::exchange::Exchange;
 use app::api::page::AsOf;
-use domain::Role;
+use app::api::values::Minutes;
+use app::api::{ApiError, Pending};
+use domain::{Role, Span, Timestamp};
 use engine::Engine;
 
 use super::problems::of_fault;
+
+const MICROS_PER_MINUTE: i64 = 60_000_000;
 
 /// The figures.
 pub(crate) struct Counters {
@@ -40,6 +43,42 @@ impl CountersBackend for Counters {
                 as_of: AsOf { position: position.0.unsigned_abs(), time },
                 server_time: self.engine.now(),
             })
+        })
+    }
+
+    fn trend<'a>(&'a self, exchange: &'a Exchange, request: TrendRequest) -> Pending<'a, Trend> {
+        Box::pin(async move {
+            let caller = exchange.require(Role::Viewer)?;
+            if !caller.prefixes.is_empty() {
+                return Err(ApiError::new("forbidden", "trends are for those who may see all keys"));
+            }
+            let count = i64::from(request.minutes.unwrap_or(Minutes::DEFAULT).get());
+            let now = self.engine.time().await.map_err(of_fault)?;
+            let last = now.as_micros() / MICROS_PER_MINUTE;
+            let from = Timestamp::from_micros((last - count + 1) * MICROS_PER_MINUTE);
+            let known = self.engine.minutes(from).await.map_err(of_fault)?;
+            let mut known = known.into_iter().peekable();
+            let mut held = 0;
+            // Where nothing happened, as many are held as before.
+            while let Some(before) = known.next_if(|minute| minute.at < from) {
+                held = before.held;
+            }
+            let minutes = (0..count).map(|index| {
+                let at = from + Span::from_micros(index * MICROS_PER_MINUTE);
+                let minute = known.next_if(|minute| minute.at == at);
+                held = minute.map_or(held, |minute| minute.held);
+                let happened = minute.unwrap_or_default();
+                Minute {
+                    at,
+                    granted: happened.granted.unsigned_abs(),
+                    renewed: happened.renewed.unsigned_abs(),
+                    released: happened.released.unsigned_abs(),
+                    cut_short: happened.cut_short.unsigned_abs(),
+                    refused: happened.refused.unsigned_abs(),
+                    held: held.unsigned_abs(),
+                }
+            });
+            Ok(Trend { minutes: minutes.collect(), server_time: now })
         })
     }
 }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::lease::FencingToken;
 use engine::reading::{Cursor, Sort};
+use engine::timeline::Position;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +49,21 @@ pub(super) fn of_history(text: &str) -> Result<FencingToken, ApiError> {
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
     let number = bytes.try_into().map(u64::from_be_bytes).map_err(|_| bad())?;
     FencingToken::new(number).ok_or_else(bad)
+}
+
+/// The text of a timeline's cursor.
+pub(super) fn write_timeline(before: Position) -> String {
+    URL_SAFE_NO_PAD.encode(before.0.to_be_bytes())
+}
+
+/// Reads a timeline's cursor.
+///
+/// # Errors
+/// `cursor_invalid` if it was not given out.
+pub(super) fn of_timeline(text: &str) -> Result<Position, ApiError> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
+    let number = bytes.try_into().map(i64::from_be_bytes).map_err(|_| bad())?;
+    if number > 0 { Ok(Position(number)) } else { Err(bad()) }
 }
 
 fn bad() -> ApiError {

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use app::api::exchange::Exchange;
 use app::api::leases::{
     AcquireManyRequest, AcquireRequest, AttendRequest, BatchAnswer, BatchOperation, BatchRequest, BatchResult,
-    BatchResults, BreakRequest, GetRequest, HistoryRequest, Key, Lease, Leases as Granted, LeasesBackend, ListRequest,
-    OneOfMany, Quarantine, QuarantineRequest, ReleaseRequest, Released, RenewRequest, Sort, Status, TransferRequest,
-    ValidateRequest, Validity,
+    BatchResults, BreakRequest, GetRequest, HistoryRequest, Inspection, Intervention, Key, Lease, Leases as Granted,
+    LeasesBackend, ListRequest, OneOfMany, Quarantine, QuarantineRequest, ReleaseRequest, Released, RenewRequest,
+    Renewal, Sort, Status, TransferRequest, ValidateRequest, Validity, Waiter,
 };
 use app::api::page::{AsOf, Page};
 use app::api::values::{Millis, PageSize};
 use app::api::{ApiError, Pending};
 use domain::lease::{
-    Acquire, Command, FencingToken, KeyReading, LeaseReading, LeaseStatus, Outcome, Reply, Rules, Wait, WaiterId,
+    Acquire, Change, Command, Event, FencingToken, KeyReading, LeaseReading, LeaseStatus, Outcome, Reply, Rules, Wait,
+    WaiterId,
 };
 use domain::{LeaseKey, Metadata, Owner, Role, Timestamp};
 use engine::reading::{HistoryQuery, ListQuery, SortField};
+use engine::timeline::Position;
 use engine::{Done, Engine};
 
 use super::problems::{of_fault, of_range, of_refusal};
@@ -182,6 +184,26 @@ impl LeasesBackend for Leases {
 
     fn get<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> Pending<'a, Key> {
         Box::pin(async move { key(self.run(exchange, Role::Viewer, request.lease_key, Command::Get).await?) })
+    }
+
+    fn inspect<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> Pending<'a, Inspection> {
+        Box::pin(async move {
+            let done = self.run(exchange, Role::Viewer, request.lease_key.clone(), Command::Get).await?;
+            let Reply::Key(reading) = &done.value else { return Err(unexpected("inspect")) };
+            let waiters = reading.queue.iter().take(Inspection::MOST_WAITERS).map(|waiter| Waiter {
+                owner: waiter.request.owner.clone(),
+                since: waiter.since,
+                deadline: waiter.deadline,
+            });
+            let waiters = waiters.collect();
+            let background = self.engine.background(&request.lease_key).await.map_err(of_fault)?;
+            let renewals = background.renewals.into_iter();
+            let recent_renewals =
+                renewals.map(|(at, margin)| Renewal { at, margin_ms: margin.as_millis().unsigned_abs() }).collect();
+            let interventions = background.interventions.iter().map(|(position, event)| intervention(*position, event));
+            let interventions = interventions.collect::<Result<_, _>>()?;
+            Ok(Inspection { key: key(done)?, waiters, recent_renewals, interventions })
+        })
     }
 
     fn attend<'a>(&'a self, exchange: &'a Exchange, request: AttendRequest) -> Pending<'a, Key> {
@@ -369,7 +391,7 @@ fn released(reply: Reply, now: Timestamp) -> Result<Released, ApiError> {
 
 fn key(done: Done<Reply>) -> Result<Key, ApiError> {
     let now = done.server_time;
-    let Reply::Key(KeyReading { state, queue_length }) = done.value else {
+    let Reply::Key(KeyReading { state, queue_length, .. }) = done.value else {
         return Err(unexpected("a command on a key"));
     };
     Ok(Key {
@@ -385,6 +407,21 @@ fn key(done: Done<Reply>) -> Result<Key, ApiError> {
         server_time: now,
         lease_key: state.lease_key,
     })
+}
+
+fn intervention(position: Position, stored: &str) -> Result<Intervention, ApiError> {
+    let event: Event = serde_json::from_str(stored).map_err(|error| {
+        tracing::error!(%error, position = position.0, "an intervention cannot be read");
+        ApiError::internal()
+    })?;
+    let kind = event.change.kind().to_owned();
+    let owner = event.change.ended().map(|(_, ended)| ended.owner.clone());
+    let reason = match event.change {
+        Change::Breaking(breaking) => Some(breaking.reason),
+        Change::Quarantined { reason } | Change::Lifted { reason } => Some(reason),
+        change => change.ended().and_then(|(_, ended)| ended.reason.clone()),
+    };
+    Ok(Intervention { position: position.0.unsigned_abs(), at: event.at, kind, by: event.actor, reason, owner })
 }
 
 fn page(page: engine::reading::Page, next: Option<String>, now: Timestamp) -> Page<Lease> {

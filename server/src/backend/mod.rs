@@ -6,6 +6,7 @@ pub(crate) mod leases;
 pub(crate) mod meta;
 mod problems;
 pub(crate) mod sessions;
+pub(crate) mod timeline;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub(crate) fn all(engine: &Engine) -> Backends {
         leases: Box::new(leases::Leases::new(engine.clone())),
         tokens: Box::new(tokens::Tokens::new(engine.clone())),
         counters: Box::new(counters::Counters::new(engine.clone())),
+        timeline: Box::new(timeline::Timeline::new(engine.clone())),
         sessions: Box::new(sessions::Sessions::new(engine.clone())),
         meta: Box::new(meta::Meta::new(engine.clone())),
     }

@@ -3,6 +3,7 @@
 mod client;
 mod clock;
 mod connection;
+mod demo;
 mod doctor;
 pub(crate) mod duration;
 mod exit;
@@ -58,6 +59,8 @@ pub enum Command {
     #[command(subcommand, after_help = HELP)]
     Export(reading::Export),
     #[command(after_help = HELP)]
+    Demo(demo::Demo),
+    #[command(after_help = HELP)]
     Doctor(doctor::Doctor),
     #[command(after_help = HELP)]
     Verify(verify::Verify),
@@ -98,6 +101,7 @@ async fn carry_out(command: Command) -> ExitCode {
         Command::Lift(lift) => lift.run("leases/lift").await,
         Command::Token(token) => token.run().await,
         Command::Export(export) => export.run().await,
+        Command::Demo(demo) => demo.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Verify(verify) => verify.run().await,
         Command::Guard => return run::guard().await,

@@ -1,5 +1,6 @@
 //! HTTP: the router, and what stands between a connection and an operation.
 
+mod actions;
 mod authenticate;
 mod chance;
 mod connection;
@@ -119,6 +120,7 @@ pub(crate) fn router(http: Arc<Http>, site: &Site) -> Result<Router, Undescribed
         .merge(
             sign_in::routes(Arc::clone(&http), site.options()).method_not_allowed_fallback(problem::method_not_allowed),
         )
+        .merge(actions::routes(Arc::clone(&http)).method_not_allowed_fallback(problem::method_not_allowed))
         .merge(site.routes())
         .layer(from_fn_with_state(Arc::clone(&http), gate::gate))
         .merge(health::routes(http).method_not_allowed_fallback(problem::method_not_allowed));

@@ -496,3 +496,92 @@ async fn a_holder_hears_at_once_that_its_lease_is_to_end_or_is_over() {
     let too_long = json!({"lease_key": "l", "lease_id": lease["lease_id"], "wait_ms": 60_001});
     client.post("leases/attend", too_long).await.refused(422, "wait_ms_out_of_range");
 }
+
+#[tokio::test]
+async fn a_key_is_inspected_with_its_waiters_renewals_and_what_operators_did() {
+    let test = Test::start().await;
+    let client = test.client();
+    let lease = client.take("k", "holder").await;
+    let names = json!({"lease_key": "k", "lease_id": lease["lease_id"]});
+    for _ in 0..3 {
+        client.post("leases/renew", names.clone()).await.ok();
+    }
+    let wait = |owner: &str| {
+        let (client, body) = (test.client(), json!({"lease_key": "k", "owner": owner, "wait_ms": 60_000}));
+        tokio::spawn(async move { client.post("leases/acquire", body).await })
+    };
+    let inspect = async || client.post("leases/inspect", json!({"lease_key": "k"})).await.ok();
+    let first = wait("first");
+    crate::support::until("one waits", async || inspect().await["queue_length"] == 1).await;
+    let second = wait("second");
+    crate::support::until("two wait", async || inspect().await["queue_length"] == 2).await;
+    let key = inspect().await;
+    let owners: Vec<_> = key["waiters"].as_array().unwrap().iter().map(|waiter| waiter["owner"].clone()).collect();
+    assert_eq!(owners, ["first", "second"]);
+    let renewals = key["recent_renewals"].as_array().unwrap();
+    assert_eq!((renewals.len(), &key["lease"]["renewals"]), (3, &json!(3)));
+    assert!(renewals.windows(2).all(|pair| pair[0]["at"].as_str() > pair[1]["at"].as_str()), "newest first");
+    assert!(renewals.iter().all(|renewal| renewal["margin_ms"].as_u64().unwrap() > 1_000));
+    assert_eq!(key["interventions"], json!([]));
+
+    client.post("leases/break", json!({"lease_key": "k", "reason": "stuck", "grace_ms": 0})).await.ok();
+    client.post("leases/quarantine", json!({"lease_key": "k", "reason": "bad data"})).await.ok();
+    let key = inspect().await;
+    let done: Vec<_> = key["interventions"].as_array().unwrap().iter().map(|done| &done["kind"]).collect();
+    assert_eq!(done, ["key.quarantined", "lease.broken"]);
+    assert_eq!(
+        (&key["interventions"][1]["reason"], &key["interventions"][1]["owner"]),
+        (&json!("stuck"), &json!("holder"))
+    );
+    assert_eq!(key["recent_renewals"], json!([]), "those of the lease that it is held by now");
+    first.await.unwrap().ok();
+    second.await.unwrap().refused(409, "quarantined");
+}
+
+#[tokio::test]
+async fn trends_tell_each_minute_and_the_timeline_is_read_backwards() {
+    let test = Test::start().await;
+    let client = test.client();
+    for n in 0..7 {
+        let lease = client.take(&format!("a/{n}"), "w").await;
+        if n < 3 {
+            client
+                .post("leases/release", json!({"lease_key": lease["lease_key"], "lease_id": lease["lease_id"]}))
+                .await
+                .ok();
+        }
+    }
+    client.post("leases/acquire", json!({"lease_key": "a/6", "owner": "x"})).await.refused(409, "held");
+    crate::support::until("the refusal is counted", async || {
+        let trend = client.post("counters/trend", json!({"minutes": 5})).await.ok();
+        trend["minutes"].as_array().unwrap().iter().map(|minute| minute["refused"].as_u64().unwrap()).sum::<u64>() == 1
+    })
+    .await;
+    let trend = client.post("counters/trend", json!({"minutes": 5})).await.ok();
+    let minutes = trend["minutes"].as_array().unwrap();
+    let sum = |name: &str| minutes.iter().map(|minute| minute[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((minutes.len(), sum("granted"), sum("released"), &minutes[4]["held"]), (5, 7, 3, &json!(4)));
+    client.post("counters/trend", json!({"minutes": 0})).await.refused(422, "minutes_out_of_range");
+    test.limited("viewer", &["a/"]).await.post("counters/trend", json!({})).await.refused(403, "forbidden");
+
+    // Page by page, the newest first, without gap or repeat.
+    let (mut seen, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let mut body = json!({"kind": "lease", "limit": 3, "prefix": "a/"});
+        if !cursor.is_null() {
+            body["cursor"] = cursor;
+        }
+        let page = client.post("timeline/list", body).await.ok();
+        seen.extend(page["items"].as_array().unwrap().iter().map(|item| item["position"].as_u64().unwrap()));
+        cursor = page["next"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 10);
+    assert!(seen.windows(2).all(|pair| pair[0] > pair[1]));
+    let limited = test.limited("viewer", &["a/1"]).await;
+    let page = limited.post("timeline/list", json!({})).await.ok();
+    let items = page["items"].as_array().unwrap();
+    assert!(!items.is_empty() && items.iter().all(|item| item["event"]["lease_key"] == "a/1"), "{page}");
+}

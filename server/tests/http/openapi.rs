@@ -112,7 +112,7 @@ async fn every_operation_reads_the_fields_that_are_described_and_no_others() {
             assert_eq!(get.status, 405, "{path}");
         }
     }
-    assert_eq!(operations, 20);
+    assert_eq!(operations, 23);
 }
 
 #[tokio::test]
@@ -132,6 +132,11 @@ async fn every_answer_is_as_described() {
         ("leases/renew", names.clone()),
         ("leases/get", json!({"lease_key": "a"})),
         ("leases/attend", names.clone()),
+        ("leases/quarantine", json!({"lease_key": "a", "reason": "r"})),
+        ("leases/inspect", json!({"lease_key": "a"})),
+        ("leases/lift", json!({"lease_key": "a", "reason": "r"})),
+        ("counters/trend", json!({"minutes": 2})),
+        ("timeline/list", json!({"kind": "lease", "limit": 2})),
         ("leases/validate", json!({"lease_key": "a", "fencing_token": a["fencing_token"]})),
         ("leases/validate", json!({"lease_key": "z", "fencing_token": 1})),
         ("leases/transfer", handed),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{
     Acquire, BreakRequested, Busy, Change, Command, Ending, FencingToken, Granted, KeyReading, KeyStatus, Lease,
-    LeaseId, LeaseReading, Origin, Outcome, Refusal, ReleaseOutcome, Renewed, Reply, Room, Rules, Settled, Verdict,
-    Wait, Waiter, WaiterId, settle,
+    LeaseId, LeaseReading, Origin, Outcome, Queue, Refusal, ReleaseOutcome, Renewed, Reply, Room, Rules, Settled,
+    Verdict, Wait, Waiter, WaiterId, settle,
 };
 use crate::{Actor, Owner, Reason, RequestId, Span, Timestamp};
 
@@ -74,7 +74,7 @@ pub fn decide(room: &mut Room, command: &Command, context: &mut Context<'_>) -> 
         Command::Lift { reason } => lift(room, reason, context, &mut settled).into(),
         Command::Undelivered { lease_id } => undelivered(room, *lease_id, context, &mut settled).into(),
         Command::Get if !room.key.is_known() => Answer::Refused(Refusal::KeyUnknown),
-        Command::Get => Answer::Done(read(room)),
+        Command::Get => Answer::Done(look(room)),
         Command::Validate { token } => Answer::Done(validate(room, *token, context.now)),
         Command::Settle => Answer::Done(Reply::Nothing),
     };
@@ -128,7 +128,14 @@ fn lease_reply(room: &Room) -> Result<Reply, Refusal> {
 }
 
 fn read(room: &Room) -> Reply {
-    Reply::Key(KeyReading { state: room.key.clone(), queue_length: room.queue.len() })
+    let queue = Queue::default();
+    Reply::Key(KeyReading { state: room.key.clone(), queue_length: room.queue.len(), queue })
+}
+
+/// The same with those who wait: to a look alone, which is never stored.
+fn look(room: &Room) -> Reply {
+    let queue = room.queue.clone();
+    Reply::Key(KeyReading { state: room.key.clone(), queue_length: room.queue.len(), queue })
 }
 
 /// Who is in the way on a settled key.

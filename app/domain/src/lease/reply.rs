@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FencingToken, KeyState, Lease};
+use super::{FencingToken, KeyState, Lease, Queue};
 use crate::LeaseKey;
 
 /// A lease as it is after the command.
@@ -21,6 +21,9 @@ pub struct KeyReading {
     pub state: KeyState,
     /// How many wait for it.
     pub queue_length: usize,
+    /// Who, in order. It passes with the moment: a stored answer does not have it.
+    #[serde(skip)]
+    pub queue: Queue,
 }
 
 /// How a lease that was given back had ended.

@@ -62,7 +62,7 @@ proptest! {
             prop_assert_eq!(got, expected, "{:?}", task);
             for index in 0..KEYS {
                 let room = &service.rooms[index];
-                let seen = see_key(&KeyReading { state: room.key.clone(), queue_length: room.queue.len() }, service.now);
+                let seen = see_key(&KeyReading { state: room.key.clone(), queue_length: room.queue.len(), queue: room.queue.clone() }, service.now);
                 prop_assert_eq!(seen, reference.see(key(index).as_str(), service.now.as_micros()), "{:?}", task);
             }
         }

@@ -1,6 +1,6 @@
 //! What is written as JSON is read back as it was.
 
-use domain::lease::{Answer, Event, FencingToken, KeyState, LeaseId, Outage, Refusal, Reply};
+use domain::lease::{Answer, Event, FencingToken, KeyState, LeaseId, Outage, Queue, Refusal, Reply};
 use domain::{Actor, Timestamp};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
@@ -17,6 +17,15 @@ fn returns<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value:
     Ok(())
 }
 
+/// Who waits is for the moment only, and not written.
+fn without_waiters(reply: &Reply) -> Reply {
+    let mut reply = reply.clone();
+    if let Reply::Key(reading) = &mut reply {
+        reading.queue = Queue::default();
+    }
+    reply
+}
+
 proptest! {
     #[test]
     fn every_event_state_answer_and_refusal_returns(steps in history()) {
@@ -25,7 +34,7 @@ proptest! {
             let task = service.task(&step);
             let decision = service.perform(&task);
             match decision.as_ref().map(|decision| &decision.answer) {
-                Some(Answer::Done(reply)) => returns::<Reply>(reply)?,
+                Some(Answer::Done(reply)) => returns::<Reply>(&without_waiters(reply))?,
                 Some(Answer::Refused(refusal)) => returns::<Refusal>(refusal)?,
                 _ => {}
             }

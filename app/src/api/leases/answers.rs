@@ -43,6 +43,16 @@ impl From<LeaseStatus> for Status {
 }
 
 impl Status {
+    /// Every one.
+    pub const ALL: [Self; 7] =
+        [Self::Held, Self::Breaking, Self::Released, Self::Expired, Self::Broken, Self::Transferred, Self::Undelivered];
+
+    /// The one of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+
     /// The name, as in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -54,6 +64,20 @@ impl Status {
             Self::Broken => "broken",
             Self::Transferred => "transferred",
             Self::Undelivered => "undelivered",
+        }
+    }
+
+    /// The name, as a heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Held => "Held",
+            Self::Breaking => "Breaking",
+            Self::Released => "Released",
+            Self::Expired => "Expired",
+            Self::Broken => "Broken",
+            Self::Transferred => "Transferred",
+            Self::Undelivered => "Undelivered",
         }
     }
 
@@ -164,6 +188,62 @@ pub struct Quarantine {
     pub reason: Reason,
     /// By whom.
     pub by: Arc<Actor>,
+}
+
+/// A key with all that an operator may want to know of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// What it is.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Who waits for it, first to be served first; at most [`Inspection::MOST_WAITERS`].
+    pub waiters: Vec<Waiter>,
+    /// The latest renewals of its current or last lease, newest first.
+    pub recent_renewals: Vec<Renewal>,
+    /// What operators did to it, newest first, at most 50.
+    pub interventions: Vec<Intervention>,
+}
+
+impl Inspection {
+    /// The most waiters that are named; `queue_length` counts all.
+    pub const MOST_WAITERS: usize = 100;
+}
+
+/// A caller who waits for a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// Who.
+    pub owner: Owner,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when at the longest.
+    pub deadline: Timestamp,
+}
+
+/// A renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// When.
+    pub at: Timestamp,
+    /// How much time was left then.
+    pub margin_ms: u64,
+}
+
+/// What an operator did to a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intervention {
+    /// Where it stands in the timeline.
+    pub position: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What, as in the timeline: `lease.breaking`, `key.quarantined` ...
+    pub kind: String,
+    /// By whom.
+    pub by: Arc<Actor>,
+    /// Why, where a reason is asked for.
+    pub reason: Option<Reason>,
+    /// Whose lease it was, where one ended.
+    pub owner: Option<Owner>,
 }
 
 /// What a fencing token is worth.

@@ -28,6 +28,7 @@ pub trait LeasesBackend: Send + Sync {
     fn acquire_many<'a>(&'a self, exchange: &'a Exchange, request: AcquireManyRequest) -> super::Pending<'a, Leases>;
     fn batch<'a>(&'a self, exchange: &'a Exchange, request: BatchRequest) -> super::Pending<'a, BatchResults>;
     fn get<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> super::Pending<'a, Key>;
+    fn inspect<'a>(&'a self, exchange: &'a Exchange, request: GetRequest) -> super::Pending<'a, Inspection>;
     fn attend<'a>(&'a self, exchange: &'a Exchange, request: AttendRequest) -> super::Pending<'a, Key>;
     fn list<'a>(&'a self, exchange: &'a Exchange, request: ListRequest) -> super::Pending<'a, Page<Lease>>;
     fn history<'a>(&'a self, exchange: &'a Exchange, request: HistoryRequest) -> super::Pending<'a, Page<Lease>>;
@@ -122,6 +123,19 @@ pub async fn get(request: GetRequest) -> Result<Key, ApiError> {
 #[server(name = GetByQuery, protocol = protocol::Get<GetRequest>, prefix = "/api/v1", endpoint = "leases/get")]
 pub async fn get_by_query(request: GetRequest) -> Result<Key, ApiError> {
     get(request).await
+}
+
+/// Ask all that an operator may want to know of a key.
+#[server(protocol = protocol::Post<GetRequest>, prefix = "/api/v1", endpoint = "leases/inspect")]
+pub async fn inspect(request: GetRequest) -> Result<Inspection, ApiError> {
+    let exchange = Exchange::current()?;
+    exchange.backends().leases.inspect(&exchange, request).await
+}
+
+/// The same by `GET`.
+#[server(name = InspectByQuery, protocol = protocol::Get<GetRequest>, prefix = "/api/v1", endpoint = "leases/inspect")]
+pub async fn inspect_by_query(request: GetRequest) -> Result<Inspection, ApiError> {
+    inspect(request).await
 }
 
 /// Wait until a lease is over or is to end, and tell what the key is then.

@@ -288,3 +288,34 @@ pub enum Sort {
     #[serde(rename = "-updated_at")]
     UpdatedAtDown,
 }
+
+impl Sort {
+    /// Every order, each with the opposite one beside it.
+    pub const PAIRS: [(Self, Self); 4] = [
+        (Self::LeaseKey, Self::LeaseKeyDown),
+        (Self::AcquiredAt, Self::AcquiredAtDown),
+        (Self::ExpiresAt, Self::ExpiresAtDown),
+        (Self::UpdatedAt, Self::UpdatedAtDown),
+    ];
+
+    /// The name, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeaseKey => "lease_key",
+            Self::LeaseKeyDown => "-lease_key",
+            Self::AcquiredAt => "acquired_at",
+            Self::AcquiredAtDown => "-acquired_at",
+            Self::ExpiresAt => "expires_at",
+            Self::ExpiresAtDown => "-expires_at",
+            Self::UpdatedAt => "updated_at",
+            Self::UpdatedAtDown => "-updated_at",
+        }
+    }
+
+    /// The order of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::PAIRS.into_iter().flat_map(|(up, down)| [up, down]).find(|sort| sort.as_str() == name)
+    }
+}

@@ -71,6 +71,12 @@ impl Line {
         Some((key, token, change))
     }
 
+    /// Whether a lease was granted.
+    #[must_use]
+    pub fn is_grant(&self) -> bool {
+        &*self.kind == "lease.granted"
+    }
+
     /// Whether it changes leases it does not name, so that what the page shows must be read anew: an outage of the
     /// server gives time to all who held one.
     #[must_use]

@@ -30,7 +30,7 @@ pub enum News<'a> {
 
 type Listener = Arc<dyn Fn(News<'_>) + Send + Sync>;
 
-/// What a page may know of the present. One for the whole console, found in the context.
+/// What a page may know of the present. One for the whole document.
 #[derive(Clone, Copy)]
 pub struct Live {
     now: RwSignal<Option<Timestamp>>,
@@ -41,20 +41,43 @@ pub struct Live {
     next_listener: StoredValue<u64>,
 }
 
+#[cfg(feature = "hydrate")]
+thread_local! {
+    static LIVE: std::cell::OnceCell<Live> = const { std::cell::OnceCell::new() };
+}
+
+/// Begins to follow what happens. Called once, before any island is taken over.
+#[cfg(feature = "hydrate")]
+pub fn start() {
+    // It lives as long as the document does.
+    let owner = Owner::new();
+    let live = owner.with(Live::new);
+    std::mem::forget(owner);
+    // It is set once: this is called once.
+    let _ = LIVE.with(|cell| cell.set(live));
+    stream::start(live);
+}
+
 impl Live {
-    /// Provides it to everything below.
-    #[must_use]
-    pub fn provide() -> Self {
-        let live = Self {
+    fn new() -> Self {
+        Self {
             now: RwSignal::new(None),
             link: RwSignal::new(Link::default()),
             counters: RwSignal::new(None),
             position: StoredValue::new(0),
             listeners: StoredValue::new(Vec::new()),
             next_listener: StoredValue::new(0),
-        };
-        provide_context(live);
-        live
+        }
+    }
+
+    /// The one of this document. While the server renders, nothing is known of the present.
+    #[must_use]
+    pub fn current() -> Self {
+        #[cfg(feature = "hydrate")]
+        if let Some(live) = LIVE.with(|cell| cell.get().copied()) {
+            return live;
+        }
+        Self::new()
     }
 
     /// The server's time in whole seconds, rounded down; `None` until it is known, and again while the page is stale.

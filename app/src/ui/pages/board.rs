@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::api::ApiError;
-use crate::api::leases::{self, ListRequest, Sort};
+use crate::api::leases::{self, ListRequest};
 use crate::api::values::PageSize;
 use crate::ui::live::line::Line;
 use crate::ui::live::rows::{Row, Step, step};
@@ -21,7 +21,7 @@ const MOST: usize = 2 * PageSize::DEFAULT.get() as usize;
 /// What one reading of the list brought.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Newest grant first.
+    /// In the order asked for.
     pub rows: Vec<Row>,
     /// Where the next page begins, if there is one.
     pub next: Option<String>,
@@ -32,14 +32,13 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads the page that begins at `cursor`: on the server while rendering, or in the browser. Boxed, since it is waited
-    /// for in several places, each of which would get its own copy.
-    pub fn fetch(cursor: Option<String>) -> Pin<Box<dyn Future<Output = Result<Self, ApiError>> + Send>> {
-        Box::pin(Self::read(cursor))
+    /// Reads a page: on the server while rendering, or in the browser. Boxed, since it is waited for in several places, each of
+    /// which would get its own copy.
+    pub fn fetch(request: ListRequest) -> Pin<Box<dyn Future<Output = Result<Self, ApiError>> + Send>> {
+        Box::pin(Self::read(request))
     }
 
-    async fn read(cursor: Option<String>) -> Result<Self, ApiError> {
-        let request = ListRequest { sort: Some(Sort::AcquiredAtDown), cursor, ..ListRequest::default() };
+    async fn read(request: ListRequest) -> Result<Self, ApiError> {
         let page = leases::list(request).await?;
         Ok(Self {
             rows: page.items.iter().map(Row::from).collect(),
@@ -70,16 +69,19 @@ impl Entry {
 pub struct Board {
     entries: RwSignal<Vec<Entry>>,
     next: RwSignal<Option<String>>,
-    /// Whether it shows the first page, where new leases appear.
-    first_page: bool,
+    /// How many leases were granted that it does not show.
+    fresh: RwSignal<u64>,
+    /// Whether new leases appear in it: at its top.
+    takes_new: bool,
 }
 
 impl Board {
     /// A table of what was read.
     #[must_use]
-    pub fn new(reading: Reading, first_page: bool) -> Self {
+    pub fn new(reading: Reading, takes_new: bool) -> Self {
         let entries = reading.rows.into_iter().map(Entry::new).collect();
-        Self { entries: RwSignal::new(entries), next: RwSignal::new(reading.next), first_page }
+        let (entries, next, fresh) = (RwSignal::new(entries), RwSignal::new(reading.next), RwSignal::new(0));
+        Self { entries, next, fresh, takes_new }
     }
 
     /// The rows in order.
@@ -98,6 +100,13 @@ impl Board {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many leases were granted since it was read that it does not show: it shows some leases only, or in an order in
+    /// which only the server knows their place.
+    #[must_use]
+    pub fn fresh(&self) -> Signal<u64> {
+        self.fresh.into()
     }
 
     /// Where the next page begins, if there is one.
@@ -119,7 +128,10 @@ impl Board {
             let Some(key) = &line.lease_key else { continue };
             let current =
                 changed.get(key).cloned().or_else(|| known.get(&**key).map(|entry| entry.row.get_untracked()));
-            if current.is_none() && !self.first_page {
+            if current.is_none() && !self.takes_new {
+                if line.is_grant() {
+                    self.fresh.update(|fresh| *fresh += 1);
+                }
                 continue;
             }
             match step(current.as_ref(), line) {
@@ -134,7 +146,7 @@ impl Board {
                 Some(entry) => {
                     let granted_anew = entry.row.read_untracked().fencing_token != row.fencing_token;
                     entry.row.set(row);
-                    if granted_anew {
+                    if granted_anew && self.takes_new {
                         moved.push((*entry).clone());
                     }
                 }
@@ -171,6 +183,7 @@ impl Board {
             self.entries.set(entries);
         }
         self.next.set(reading.next);
+        self.fresh.set(0);
     }
 }
 
@@ -247,11 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn later_pages_follow_their_rows_but_take_no_new_ones() {
+    fn other_pages_follow_their_rows_and_count_new_leases() {
         Owner::new().with(|| {
             let board = empty(false);
-            assert!(board.follow(&[granted("a", 1, 1)]));
+            assert!(board.follow(&[granted("a", 1, 1), released("a", 1, 2)]));
             assert!(board.is_empty());
+            assert_eq!(board.fresh().get_untracked(), 1);
         });
     }
 

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 
 use super::numbers::grouped;
+use super::trend::TrendLine;
 
 /// The row that holds the counters.
 #[component]
@@ -24,11 +25,17 @@ pub fn Counter(
     /// Whether it is the page's first figure.
     #[prop(optional)]
     first: bool,
+    /// The points of its trend, and what they show.
+    #[prop(optional_no_strip)]
+    trend: Option<(String, String)>,
 ) -> impl IntoView {
     view! {
         <div class="counter" class:is-first=first>
             <dt>{name}</dt>
-            <dd class="figure">{move || grouped(figure.get())}</dd>
+            <dd class="figure">
+                {move || grouped(figure.get())}
+                {trend.map(|(points, about)| view! { <TrendLine points about/> })}
+            </dd>
             <dd class="note">{move || note.get()}</dd>
         </div>
     }

@@ -5,7 +5,9 @@ pub mod counter;
 pub mod numbers;
 pub mod shapes;
 pub mod times;
+pub mod trend;
 
 pub use countdown::Countdown;
 pub use counter::{Counter, Counters};
 pub use shapes::{Shape, ShapeSheet, StatusMark};
+pub use trend::TrendLine;

@@ -51,6 +51,13 @@ pub fn ago(since: Timestamp, now: Timestamp) -> String {
     format!("{} ago", length(seconds.max(0), false))
 }
 
+/// How long it was from one instant to a later one, in one unit or two.
+#[must_use]
+pub fn lasted(from: Timestamp, until: Timestamp) -> String {
+    let micros = until.since(from).as_micros().max(0);
+    if micros < SECOND { format!("{} ms", micros / 1_000) } else { length(micros / SECOND, true) }
+}
+
 /// A length of time. What runs out keeps its second unit, what has passed does not need it.
 fn length(seconds: i64, exact: bool) -> String {
     let (first, second) = match seconds {
@@ -102,6 +109,19 @@ mod tests {
             ("2026-07-01T20:00:00Z", "2 d ago"),
         ] {
             assert_eq!(ago(at(since), now), words);
+        }
+    }
+
+    #[test]
+    fn what_lasted_is_told_to_the_millisecond_while_it_is_short() {
+        let from = at("2026-07-03T20:00:00Z");
+        for (until, words) in [
+            ("2026-07-03T19:00:00Z", "0 ms"),
+            ("2026-07-03T20:00:00.0429Z", "42 ms"),
+            ("2026-07-03T20:00:08.9Z", "8 s"),
+            ("2026-07-03T20:01:58Z", "1 min 58 s"),
+        ] {
+            assert_eq!(lasted(from, at(until)), words);
         }
     }
 

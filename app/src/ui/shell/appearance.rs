@@ -101,7 +101,7 @@ impl Appearance {
 }
 
 /// The control. It needs the browser's part, so it is out of sight until that has taken over.
-#[component]
+#[island]
 pub fn AppearanceChoice() -> impl IntoView {
     let current = Appearance::current();
     let options = Appearance::ALL.map(|appearance| {

@@ -15,7 +15,7 @@ pub fn document(options: LeptosOptions) -> impl IntoView {
         <html lang="en" data-appearance=appearance.as_str()>
             <head>
                 <Preamble appearance options=options.clone()/>
-                <HydrationScripts options/>
+                <HydrationScripts options islands=true/>
                 <MetaTags/>
             </head>
             <body>

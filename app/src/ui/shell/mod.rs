@@ -3,6 +3,7 @@
 pub mod appearance;
 pub mod bar;
 pub mod document;
+pub mod keys;
 pub mod places;
 pub mod rail;
 
@@ -14,9 +15,9 @@ use leptos_router::path;
 use serde::{Deserialize, Serialize};
 
 use self::bar::Bar;
+use self::keys::Keys;
 use self::rail::Rail;
-use super::live::Live;
-use super::pages::{LeasesPage, NotFound};
+use super::pages::{AuditPage, LeasePage, LeasesPage, NotFound};
 use super::parts::ShapeSheet;
 use crate::api::ApiError;
 use crate::api::counters::Counters;
@@ -26,18 +27,15 @@ use crate::api::sessions::Session;
 #[component]
 pub fn App() -> impl IntoView {
     provide_meta_context();
-    Effect::new(|| {
-        if let Some(root) = document().document_element() {
-            // Tells style sheets and tests that the page answers now. The name is fixed, so it cannot be refused.
-            let _ = root.set_attribute("data-hydrated", "");
-        }
-    });
     view! {
         <ShapeSheet/>
         <Router>
             <Frame>
                 <FlatRoutes fallback=NotFound>
                     <Route path=path!("/") view=LeasesPage ssr=SsrMode::Async/>
+                    <Route path=path!("/core/leases") view=LeasePage ssr=SsrMode::Async/>
+                    <Route path=path!("/core/leases/*key") view=LeasePage ssr=SsrMode::Async/>
+                    <Route path=path!("/core/audit") view=AuditPage ssr=SsrMode::Async/>
                 </FlatRoutes>
             </Frame>
         </Router>
@@ -76,14 +74,7 @@ async fn around() -> Result<Around, ApiError> {
 /// Rail, top bar and the page between them.
 #[component]
 fn Frame(children: Children) -> impl IntoView {
-    let live = Live::provide();
     provide_context(AroundResource(Resource::new_blocking(|| (), |()| around())));
-    Effect::new(move || {
-        #[cfg(feature = "hydrate")]
-        super::live::stream::start(live);
-        #[cfg(not(feature = "hydrate"))]
-        let _ = live;
-    });
     view! {
         <a class="skip" href="#main" rel="external">"Skip to content"</a>
         <div class="frame">
@@ -93,5 +84,6 @@ fn Frame(children: Children) -> impl IntoView {
                 {children()}
             </main>
         </div>
+        <Keys/>
     }
 }

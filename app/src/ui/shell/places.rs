@@ -40,12 +40,21 @@ pub struct Place {
 }
 
 /// All pages that there are.
-pub const PLACES: &[Place] = &[Place { path: "/", title: "Job Leases", group: Group::Workspace, in_rail: true }];
+pub const PLACES: &[Place] = &[
+    Place { path: "/", title: "Job Leases", group: Group::Workspace, in_rail: true },
+    // For keys that no path can hold.
+    Place { path: "/core/leases", title: "One lease", group: Group::Workspace, in_rail: false },
+    Place { path: "/core/leases/*key", title: "One lease", group: Group::Workspace, in_rail: false },
+    Place { path: "/core/audit", title: "Operations timeline", group: Group::Operations, in_rail: true },
+];
 
 /// The page at an address.
 #[must_use]
 pub fn place_at(path: &str) -> Option<&'static Place> {
-    PLACES.iter().find(|place| place.path == path)
+    PLACES.iter().find(|place| match place.path.split_once('*') {
+        Some((above, _)) => path.starts_with(above.trim_end_matches('/')),
+        None => place.path == path,
+    })
 }
 
 #[cfg(all(test, feature = "ssr"))]
@@ -58,7 +67,7 @@ mod tests {
     #[tokio::test]
     async fn every_place_is_a_route_and_every_route_a_place() {
         let (routes, _) = leptos_axum::generate_route_list_with_exclusions_and_ssg(App, None);
-        let routes: BTreeSet<_> = routes.iter().map(|route| route.path().to_owned()).collect();
+        let routes: BTreeSet<_> = routes.iter().map(|route| route.path().replace("{*", "*").replace('}', "")).collect();
         let places: BTreeSet<_> = PLACES.iter().map(|place| place.path.to_owned()).collect();
         assert_eq!(routes, places);
     }

@@ -36,7 +36,7 @@ use crate::access::Directory;
 use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::error::{Fault, OpenError};
 use crate::metrics::Metrics;
-use crate::reading::{Counters, HistoryQuery, ListQuery, Page, Reading};
+use crate::reading::{Background, Counters, HistoryQuery, ListQuery, Minute, Page, Reading};
 use crate::store::sqlite::SqliteStore;
 use crate::timeline::Timeline;
 
@@ -334,6 +334,24 @@ impl Engine {
     pub async fn counters(&self, prefixes: &[String]) -> Result<Counters, Fault> {
         let server_time = self.settled().await?;
         self.0.reading.counters(prefixes, server_time).await.map_err(unavailable)
+    }
+
+    /// What is known of a key besides its state.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn background(&self, key: &LeaseKey) -> Result<Background, Fault> {
+        self.settled().await?;
+        self.0.reading.background(key).await.map_err(unavailable)
+    }
+
+    /// The minutes since `from` in which anything happened, oldest first, and the one before them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn minutes(&self, from: Timestamp) -> Result<Vec<Minute>, Fault> {
+        self.settled().await?;
+        self.0.reading.minutes(from).await.map_err(unavailable)
     }
 
     /// Records the end of leases that are over, at most `limit`; how many there were. It only tidies: nothing shows or

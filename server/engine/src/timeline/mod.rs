@@ -45,6 +45,9 @@ pub(crate) trait Lines: Send + Sync {
     /// At most `limit` lines after `after`, in order; and the position up to which retention has taken lines away.
     fn read(&self, after: Position, limit: u32) -> BoxFuture<'_, Result<(Vec<Line>, Position), StoreError>>;
 
+    /// At most `limit` lines before `before`, the last first.
+    fn read_back(&self, before: Position, limit: u32) -> BoxFuture<'_, Result<Vec<Line>, StoreError>>;
+
     /// The hash of the line at a position, if it is held or the last that retention has taken away.
     fn hash(&self, position: Position) -> BoxFuture<'_, Result<Option<Hash>, StoreError>>;
 
@@ -113,6 +116,27 @@ impl Timeline {
             return Err(ReadError::Compacted { oldest });
         }
         Ok(lines)
+    }
+
+    /// At most `limit` lines before `before`, the last first; fewer only if older ones are not kept.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn read_before(&self, before: Position, limit: u32) -> Result<Vec<Line>, StoreError> {
+        if let Some(lines) = self.recent_before(before, limit) {
+            return Ok(lines);
+        }
+        self.lines.read_back(before, limit).await
+    }
+
+    fn recent_before(&self, before: Position, limit: u32) -> Option<Vec<Line>> {
+        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner);
+        let first = recent.front()?.position;
+        if before.0 - first.0 < i64::from(limit) {
+            return None;
+        }
+        let end = usize::try_from(before.0 - first.0).ok()?.min(recent.len());
+        Some(recent.range(..end).rev().take(limit as usize).cloned().collect())
     }
 
     /// The hash of the line at `position` (before the first line, [`GENESIS`]), which depends on all lines up to it. None

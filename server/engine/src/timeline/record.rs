@@ -119,6 +119,21 @@ pub enum Happening {
     },
 }
 
+impl Happening {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Outage(_) => "service.outage",
+            Self::Collisions { .. } => "collisions.prevented",
+            Self::Retained { .. } => "timeline.retained",
+            Self::TokenCreated { .. } => "token.created",
+            Self::TokenRevoked { .. } => "token.revoked",
+            Self::LinkCreated { .. } => "session.link_created",
+            Self::SessionOpened { .. } => "session.opened",
+            Self::SessionClosed { .. } => "session.closed",
+        }
+    }
+}
+
 /// How often one owner was refused one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
@@ -137,6 +152,15 @@ impl Record {
         match self {
             Self::Lease(event) => event.at,
             Self::Other(other) => other.at,
+        }
+    }
+
+    /// What happened, as `subject.verb`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Lease(event) => event.change.kind(),
+            Self::Other(other) => other.happening.kind(),
         }
     }
 
@@ -193,6 +217,7 @@ mod tests {
         });
         let body = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&body).unwrap(), record);
+        assert_eq!(record.kind(), "service.outage");
         assert!(body.contains(r#""kind":"service.outage""#), "{body}");
     }
 

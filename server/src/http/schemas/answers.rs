@@ -4,6 +4,18 @@ use serde_json::{Value, json};
 
 use super::parts::*;
 
+fn key() -> Vec<Field> {
+    vec![
+        ("lease_key", true, lease_key()),
+        ("status", true, one_of(&["free", "held", "breaking", "cooling", "quarantined"], "What it is.")),
+        ("lease", true, or_null(reference("Lease"))),
+        ("cooling_until", true, or_null(time("Until when nothing is granted, if it cools."))),
+        ("quarantine", true, or_null(reference("Quarantine"))),
+        ("queue_length", true, whole("How many wait for it.")),
+        ("server_time", true, time("The server's time of this answer.")),
+    ]
+}
+
 pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
     add("Lease", answer("A lease as it is at `server_time`.", lease()));
     add(
@@ -27,18 +39,50 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
             vec![("leases", true, array(reference("Lease"), "All of them."))],
         ),
     );
+    add("Key", answer("A key as it is at `server_time`.", key()));
+    let more = vec![
+        ("waiters", true, array(reference("Waiter"), "Who waits for it, first to be served first; at most 100.")),
+        (
+            "recent_renewals",
+            true,
+            array(reference("Renewal"), "The latest of its current or last lease, newest first."),
+        ),
+        (
+            "interventions",
+            true,
+            array(reference("Intervention"), "What operators did to it, newest first, at most 50."),
+        ),
+    ];
+    add("Inspection", answer("A key with all that an operator may want to know of it.", with(key(), more)));
     add(
-        "Key",
+        "Waiter",
         answer(
-            "A key as it is at `server_time`.",
+            "A caller who waits for a key.",
             vec![
-                ("lease_key", true, lease_key()),
-                ("status", true, one_of(&["free", "held", "breaking", "cooling", "quarantined"], "What it is.")),
-                ("lease", true, or_null(reference("Lease"))),
-                ("cooling_until", true, or_null(time("Until when nothing is granted, if it cools."))),
-                ("quarantine", true, or_null(reference("Quarantine"))),
-                ("queue_length", true, whole("How many wait for it.")),
-                ("server_time", true, time("The server's time of this answer.")),
+                ("owner", true, owner()),
+                ("since", true, time("Since when.")),
+                ("deadline", true, time("Until when at the longest.")),
+            ],
+        ),
+    );
+    add(
+        "Renewal",
+        answer(
+            "A renewal.",
+            vec![("at", true, time("When.")), ("margin_ms", true, millis("How much time was left then."))],
+        ),
+    );
+    add(
+        "Intervention",
+        answer(
+            "What an operator did to a key.",
+            vec![
+                ("position", true, whole("Where it stands in the timeline.")),
+                ("at", true, time("When.")),
+                ("kind", true, text("What, as in the timeline.")),
+                ("by", true, reference("Actor")),
+                ("reason", true, or_null(reason())),
+                ("owner", true, or_null(owner())),
             ],
         ),
     );
@@ -146,6 +190,44 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
                 ("role", true, role()),
                 ("prefixes", true, array(text("A beginning of keys."), "The keys it is limited to; all if empty.")),
                 ("expires_at", true, or_null(time("When it ends."))),
+                ("server_time", true, time("The server's time of this answer.")),
+            ],
+        ),
+    );
+    add(
+        "Events",
+        answer(
+            "A page of events. One request looks through some thousands: it may be short or empty and still have a next one.",
+            vec![
+                ("items", true, array(reference("Event"), "What is on the page.")),
+                ("next", true, or_null(text("The `cursor` of the next page; `null` after the oldest that is kept."))),
+                ("as_of", true, reference("AsOf")),
+                ("server_time", true, time("The server's time of this answer.")),
+            ],
+        ),
+    );
+    add(
+        "Event",
+        answer(
+            "A line of the timeline.",
+            vec![
+                ("position", true, whole("Where it stands in the timeline.")),
+                ("event", true, json!({"type": "object", "description": "The event as it is stored."})),
+            ],
+        ),
+    );
+    let figures = ["granted", "renewed", "released", "cut_short", "refused", "held"];
+    let figures = figures.into_iter().map(|name| (name, true, whole("How many; `held` at its end.")));
+    add(
+        "Minute",
+        answer("One minute.", std::iter::once(("at", true, time("When it began."))).chain(figures).collect()),
+    );
+    add(
+        "Trend",
+        answer(
+            "What happened lately.",
+            vec![
+                ("minutes", true, array(reference("Minute"), "Every minute up to the present one, oldest first.")),
                 ("server_time", true, time("The server's time of this answer.")),
             ],
         ),

@@ -134,6 +134,21 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
             vec![("lease_key", true, lease_key()), ("limit", false, limit()), ("cursor", false, cursor())],
         ),
     );
+    let minutes = json!({"type": "integer", "minimum": 1, "maximum": 1440, "default": 60,
+        "description": "For how many minutes up to now."});
+    add("TrendRequest", request("How the figures came about.", vec![("minutes", false, minutes)]));
+    add(
+        "TimelineRequest",
+        request(
+            "Which events: the newest first.",
+            vec![
+                ("prefix", false, name(512, "About keys that begin so.")),
+                ("kind", false, text("Of this kind, or of all that begin so before a point: `lease.broken`, `lease`.")),
+                ("limit", false, limit()),
+                ("cursor", false, cursor()),
+            ],
+        ),
+    );
     add(
         "BatchOperation",
         json!({"description": "One operation of a batch.", "oneOf": [

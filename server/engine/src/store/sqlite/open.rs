@@ -33,13 +33,26 @@ const HASH_AT: &str = "-- hash at\nSELECT coalesce((SELECT hash FROM timeline WH
      (SELECT base_hash FROM head WHERE base_position = ?1))";
 const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM head) FROM timeline \
      WHERE position > ?1 ORDER BY position LIMIT ?2";
+const READ_BACK: &str = "-- read lines backwards\nSELECT position, hash, body FROM timeline WHERE position < ?1 \
+     ORDER BY position DESC LIMIT ?2";
 const READ_BASE: &str = "-- read base\nSELECT base_position FROM head WHERE id = 1";
 const BASE: &str = "-- base\nSELECT epoch, base_position, base_hash FROM head WHERE id = 1";
 
 /// Every statement on the truth in this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![HAS_MIGRATIONS, NEWEST_MIGRATION, LOAD_HEAD, INSERT_HEAD, LAST_LINE, HASH_AT, READ_LINES, READ_BASE, BASE]
+    vec![
+        HAS_MIGRATIONS,
+        NEWEST_MIGRATION,
+        LOAD_HEAD,
+        INSERT_HEAD,
+        LAST_LINE,
+        HASH_AT,
+        READ_LINES,
+        READ_BACK,
+        READ_BASE,
+        BASE,
+    ]
 }
 
 pub(super) fn options(path: &Path) -> SqliteConnectOptions {
@@ -164,6 +177,12 @@ fn new_epoch() -> Arc<str> {
     Arc::from(format!("{:016x}", rand::rng().random::<u64>()))
 }
 
+fn stored_line(position: i64, stored: &[u8], body: String) -> Result<Line, StoreError> {
+    let record = serde_json::from_str(&body)
+        .map_err(|error| StoreError::corrupt(format_args!("line {position} of the timeline: {error}")))?;
+    Ok(Line { position: Position(position), hash: hash(stored)?, body: Arc::from(body), record: Arc::new(record) })
+}
+
 /// Stored lines.
 pub(super) struct StoredLines(pub(super) SqlitePool);
 
@@ -176,18 +195,17 @@ impl Lines for StoredLines {
                 Some((_, _, _, base)) => *base,
                 None => sqlx::query_scalar(READ_BASE).fetch_one(&self.0).await?,
             };
-            let line = |(position, stored, body, _): (i64, Vec<u8>, String, i64)| {
-                let record = serde_json::from_str(&body)
-                    .map_err(|error| StoreError::corrupt(format_args!("line {position} of the timeline: {error}")))?;
-                Ok(Line {
-                    position: Position(position),
-                    hash: hash(&stored)?,
-                    body: Arc::from(body),
-                    record: Arc::new(record),
-                })
-            };
-            let lines = rows.into_iter().map(line).collect::<Result<_, StoreError>>()?;
+            let lines = rows.into_iter().map(|(position, hash, body, _)| stored_line(position, &hash, body));
+            let lines = lines.collect::<Result<_, StoreError>>()?;
             Ok((lines, Position(base)))
+        })
+    }
+
+    fn read_back(&self, before: Position, limit: u32) -> BoxFuture<'_, Result<Vec<Line>, StoreError>> {
+        Box::pin(async move {
+            let rows: Vec<(i64, Vec<u8>, String)> =
+                sqlx::query_as(READ_BACK).bind(before.0).bind(limit).fetch_all(&self.0).await?;
+            rows.into_iter().map(|(position, hash, body)| stored_line(position, &hash, body)).collect()
         })
     }
 

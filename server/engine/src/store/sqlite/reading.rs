@@ -1,14 +1,17 @@
 //! Lists, history and counters, read from the models.
 
-use domain::Timestamp;
 use domain::lease::{LeaseStatus, Outcome};
+use domain::{LeaseKey, Timestamp};
 use futures::future::BoxFuture;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{QueryBuilder, Row as _};
 
+use super::project::RecentRenewals;
 use super::rows::{self, grant_columns};
 use crate::error::StoreError;
-use crate::reading::{Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Page, Reading, SortField};
+use crate::reading::{
+    Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Page, Reading, SortField,
+};
 use crate::timeline::Position;
 
 const HISTORY: &str = concat!(
@@ -30,15 +33,34 @@ const COUNT_BY_PREFIX: &str = "-- counters below a prefix\nSELECT \
      (SELECT count(*) FROM keys WHERE lease_key >= ?1 AND lease_key < ?2 AND live = 1 AND expires_at > ?3), \
      (SELECT coalesce(sum(times), 0) FROM collisions WHERE lease_key >= ?1 AND lease_key < ?2), \
      (SELECT coalesce(sum(times), 0) FROM collisions_by_day WHERE day = ?4 AND lease_key >= ?1 AND lease_key < ?2)";
+const RENEWALS: &str = "-- recent renewals\nSELECT g.recent_renewals FROM keys AS k JOIN grants AS g ON g.token = k.token \
+     WHERE k.lease_key = ?1";
+const INTERVENTIONS: &str = "-- interventions\nSELECT position, event FROM interventions WHERE lease_key = ?1 \
+     ORDER BY position DESC LIMIT 50";
+/// With the last minute before, since nothing changes in minutes that are not there.
+const MINUTES: &str = "-- minutes\nSELECT minute, granted, renewed, released, cut_short, refused, held FROM activity \
+     WHERE minute >= coalesce((SELECT max(minute) FROM activity WHERE minute < ?1), ?1) ORDER BY minute";
 const PROGRESS: &str = "-- progress\nSELECT applied FROM progress WHERE id = 1";
 const DUE: &str = "-- due\nSELECT lease_key FROM keys WHERE live = 1 AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
 
+const MICROS_PER_MINUTE: i64 = 60_000_000;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// Every statement of this file but the lists, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![HISTORY, COUNTERS, EXPIRED_LIVE, COLLISIONS_ON, COUNT_BY_PREFIX, PROGRESS, DUE]
+    vec![
+        HISTORY,
+        COUNTERS,
+        EXPIRED_LIVE,
+        COLLISIONS_ON,
+        COUNT_BY_PREFIX,
+        RENEWALS,
+        INTERVENTIONS,
+        MINUTES,
+        PROGRESS,
+        DUE,
+    ]
 }
 
 /// The statements of lists, for all filters and orders, for the test that prepares them.
@@ -160,7 +182,37 @@ impl SqliteReading {
         Ok(counters)
     }
 
-    async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<domain::LeaseKey>, StoreError> {
+    async fn background(&self, key: &LeaseKey) -> Result<Background, StoreError> {
+        let mut snapshot = self.views.begin().await?;
+        let key = key.as_str();
+        let renewals: Option<String> =
+            sqlx::query_scalar(RENEWALS).bind(key.to_owned()).fetch_optional(&mut *snapshot).await?;
+        let interventions: Vec<(i64, String)> =
+            sqlx::query_as(INTERVENTIONS).bind(key.to_owned()).fetch_all(&mut *snapshot).await?;
+        snapshot.commit().await?;
+        Ok(Background {
+            renewals: RecentRenewals::read(&renewals.unwrap_or_default()),
+            interventions: interventions.into_iter().map(|(position, event)| (Position(position), event)).collect(),
+        })
+    }
+
+    async fn minutes(&self, from: Timestamp) -> Result<Vec<Minute>, StoreError> {
+        type Row = (i64, i64, i64, i64, i64, i64, i64);
+        let first = from.as_micros() / MICROS_PER_MINUTE;
+        let rows: Vec<Row> = sqlx::query_as(MINUTES).bind(first).fetch_all(&self.views).await?;
+        let minute = |(minute, granted, renewed, released, cut_short, refused, held): Row| Minute {
+            at: Timestamp::from_micros(minute * MICROS_PER_MINUTE),
+            granted,
+            renewed,
+            released,
+            cut_short,
+            refused,
+            held,
+        };
+        Ok(rows.into_iter().map(minute).collect())
+    }
+
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<LeaseKey>, StoreError> {
         let keys: Vec<String> =
             sqlx::query_scalar(DUE).bind(now.as_micros()).bind(limit).fetch_all(&self.views).await?;
         keys.iter().map(|key| rows::lease_key(key)).collect()
@@ -190,7 +242,7 @@ fn after_prefix(prefix: &str) -> String {
             return chars.into_iter().collect();
         }
     }
-    "\u{10ffff}".repeat(domain::LeaseKey::MAX_BYTES)
+    "\u{10ffff}".repeat(LeaseKey::MAX_BYTES)
 }
 
 /// The prefixes that are not below another of them.
@@ -313,7 +365,15 @@ impl Reading for SqliteReading {
         Box::pin(self.counters(prefixes, now))
     }
 
-    fn due(&self, now: Timestamp, limit: u32) -> BoxFuture<'_, Result<Vec<domain::LeaseKey>, StoreError>> {
+    fn background<'a>(&'a self, key: &'a LeaseKey) -> BoxFuture<'a, Result<Background, StoreError>> {
+        Box::pin(self.background(key))
+    }
+
+    fn minutes(&self, from: Timestamp) -> BoxFuture<'_, Result<Vec<Minute>, StoreError>> {
+        Box::pin(self.minutes(from))
+    }
+
+    fn due(&self, now: Timestamp, limit: u32) -> BoxFuture<'_, Result<Vec<LeaseKey>, StoreError>> {
         Box::pin(self.due(now, limit))
     }
 }

@@ -152,10 +152,13 @@ async fn follows(
     Ok(held.is_some())
 }
 
+/// Whether they are of this version, or could be brought to it: made anew they would lack what retention has taken from the
+/// timeline.
 async fn is_of_this_version(db: &mut SqliteConnection) -> bool {
     let wanted = MIGRATIONS.iter().map(|migration| migration.version).max();
-    let found: Result<i64, sqlx::Error> = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(db).await;
-    found.ok() == wanted
+    let found: Result<i64, sqlx::Error> = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(&mut *db).await;
+    let found = found.ok();
+    found == wanted || (found < wanted && MIGRATIONS.run(db).await.is_ok())
 }
 
 async fn greatest_token(db: &mut SqliteConnection) -> Result<u64, StoreError> {

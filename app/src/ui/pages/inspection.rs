@@ -1,0 +1,412 @@
+//! What a key is now, as the browser keeps it true, and what can be done about it.
+
+use domain::lease::KeyStatus;
+use domain::{LeaseKey, Timestamp};
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+
+use crate::api::leases::{self, GetRequest, Inspection, Intervention, Lease, Renewal, Status, Waiter};
+use crate::ui::live::{Live, News};
+use crate::ui::parts::countdown::Term;
+use crate::ui::parts::times::{in_full, lasted, moment};
+use crate::ui::parts::{Countdown, StatusMark};
+
+/// The state, the holder, the renewals, the waiters, what operators did, and their actions.
+#[island]
+pub fn Now(
+    /// As read while the page was rendered.
+    inspection: Inspection,
+    /// Whether the reader may do what operators may.
+    may_act: bool,
+) -> impl IntoView {
+    let live = Live::current();
+    let key = inspection.key.lease_key.clone();
+    let shown = RwSignal::new(inspection);
+    keep_true(live, key.clone(), shown);
+    let now = live.now();
+    let at = move || now.get().unwrap_or_else(|| shown.read().key.server_time);
+    view! {
+        <div class="pair">
+            <section class="card" aria-labelledby="now">
+                <header><h2 id="now">"Now"</h2></header>
+                <p class="answer">{move || why(&shown.read(), at())}</p>
+                {move || shown.read().key.lease.clone().map(|lease| view! { <Holder lease now/> })}
+            </section>
+            <section class="card" aria-labelledby="renewals">
+                <header>
+                    <h2 id="renewals">"Renewals"</h2>
+                    <p class="sub">"How much time was left at each"</p>
+                </header>
+                {move || {
+                    let shown = shown.read();
+                    let lease = shown.key.lease.clone();
+                    view! { <Margins renewals=shown.recent_renewals.clone() lease at=shown.key.server_time/> }
+                }}
+            </section>
+        </div>
+        <div class="pair">
+            <section class="card" aria-labelledby="waiters">
+                <header><h2 id="waiters">"Waiting, in order"</h2></header>
+                {move || {
+                    let shown = shown.read();
+                    view! { <Waiters waiters=shown.waiters.clone() length=shown.key.queue_length at=shown.key.server_time/> }
+                }}
+            </section>
+            <section class="card" aria-labelledby="interventions">
+                <header><h2 id="interventions">"What operators did"</h2></header>
+                {move || {
+                    let shown = shown.read();
+                    view! { <Interventions interventions=shown.interventions.clone() at=shown.key.server_time/> }
+                }}
+            </section>
+        </div>
+        {may_act.then(|| view! { <Actions shown now/> })}
+    }
+}
+
+/// Reads the key anew when the timeline tells of it, no more often than it is answered.
+fn keep_true(live: Live, key: LeaseKey, shown: RwSignal<Inspection>) {
+    // Whether a reading is under way, and whether another is wanted after it.
+    let state = StoredValue::new((false, false));
+    live.listen(move |news| {
+        let concerns_it = match news {
+            News::Lines(lines) => {
+                lines.iter().any(|line| line.changes_all() || line.lease_key.as_deref() == Some(key.as_str()))
+            }
+            News::Gap => true,
+        };
+        let (under_way, _) = state.get_value();
+        if !concerns_it || under_way {
+            state.update_value(|(_, again)| *again |= concerns_it);
+            return;
+        }
+        state.set_value((true, false));
+        let key = key.clone();
+        spawn_local(async move {
+            loop {
+                if let Ok(inspection) = leases::inspect(GetRequest { lease_key: key.clone() }).await {
+                    // Nothing to set means that the page was left.
+                    if shown.try_set(inspection).is_some() {
+                        return;
+                    }
+                }
+                let again = state.try_update_value(|(under_way, again)| {
+                    *under_way = *again;
+                    std::mem::take(again)
+                });
+                if again != Some(true) {
+                    return;
+                }
+            }
+        });
+    });
+}
+
+/// Why somebody who asks for the key does not get it, in a sentence.
+fn why(inspection: &Inspection, now: Timestamp) -> String {
+    let key = &inspection.key;
+    let before = match key.queue_length {
+        0 => String::new(),
+        1 => " One caller waits already.".to_owned(),
+        count => format!(" {count} callers wait already."),
+    };
+    if let Some(quarantine) = &key.quarantine {
+        let (reason, by) = (&quarantine.reason, &quarantine.by.name);
+        return format!(
+            "Nobody can acquire it: it is quarantined since {}, by {by}: \u{201c}{reason}\u{201d}.",
+            moment(quarantine.since, now)
+        );
+    }
+    let is_over = key.lease.as_ref().is_none_or(|lease| !lease.status.is_alive() || now >= lease.expires_at);
+    match (key.status, &key.lease) {
+        (KeyStatus::Held, Some(lease)) if !is_over => format!(
+            "It cannot be acquired now: {} holds it since {}, for another {} unless it is renewed.{before}",
+            lease.owner,
+            moment(lease.acquired_at, now),
+            lasted(now, lease.expires_at)
+        ),
+        (KeyStatus::Breaking, Some(lease)) if !is_over => format!(
+            "It cannot be acquired now: {} was asked to stop and has {} left.{before}",
+            lease.owner,
+            lasted(now, lease.expires_at)
+        ),
+        (KeyStatus::Cooling, _) if key.cooling_until.is_some_and(|until| now < until) => format!(
+            "It cannot be acquired now: it cools for another {} after its last holder.{before}",
+            lasted(now, key.cooling_until.unwrap_or(now))
+        ),
+        _ => format!("It can be acquired: nobody holds it.{before}"),
+    }
+}
+
+/// Whether the holder of a lease is at work, judged by its renewals.
+fn is_alive(lease: &Lease, renewals: &[Renewal], now: Timestamp) -> String {
+    let ago = |at: Timestamp| lasted(at, now);
+    let rhythm = renewals.windows(2).map(|pair| pair[0].at.since(pair[1].at).as_micros()).max();
+    match (renewals.first(), rhythm) {
+        (None, _) => format!("It has not been renewed yet; it was granted {} ago.", ago(lease.acquired_at)),
+        (Some(last), Some(longest)) if now.since(last.at).as_micros() > longest * 2 => format!(
+            "Its holder is probably gone: the last renewal was {} ago, although there were never more than {} between two.",
+            ago(last.at),
+            lasted(Timestamp::EPOCH, Timestamp::from_micros(longest))
+        ),
+        (Some(last), Some(_)) => {
+            format!("Its holder is probably at work: it renewed {} ago, as it does regularly.", ago(last.at))
+        }
+        (Some(last), None) => format!("It was renewed once, {} ago.", ago(last.at)),
+    }
+}
+
+/// Who holds or held the key, and on which terms.
+#[component]
+fn Holder(lease: Lease, now: Signal<Option<Timestamp>>) -> impl IntoView {
+    let read_at = lease.server_time;
+    let (told, until) = (lease.status, lease.expires_at);
+    let status = Memo::new(move |_| match told {
+        Status::Held if now.get().is_some_and(|now| now >= until) => Status::Expired,
+        Status::Breaking if now.get().is_some_and(|now| now >= until) => Status::Broken,
+        told => told,
+    });
+    let term = Memo::new(move |_| Term { from: lease.updated_at, until, ended: !told.is_alive() });
+    let metadata = (!lease.metadata.is_empty()).then(|| lease.metadata.as_str().to_owned());
+    let subjects = lease.subjects.iter().map(|subject| view! { <li class="chip is-still">{subject.to_string()}</li> });
+    let subjects = (!lease.subjects.is_empty()).then(|| view! { <ul class="chips">{subjects.collect_view()}</ul> });
+    view! {
+        <dl class="facts">
+            <dt>"Status"</dt>
+            <dd><StatusMark status/></dd>
+            <dt>"Owner"</dt>
+            <dd class="code">{lease.owner.to_string()}</dd>
+            {lease.job_key.map(|job| view! { <dt>"Job"</dt><dd class="code">{job.to_string()}</dd> })}
+            <dt>"Ends"</dt>
+            <dd><Countdown term now read_at/></dd>
+            <dt>"Fencing token"</dt>
+            <dd class="code">{lease.fencing_token.get()}</dd>
+            <dt>"Lease"</dt>
+            <dd class="code">{lease.lease_id.to_string()}</dd>
+            <dt>"Acquired"</dt>
+            <dd><time datetime=lease.acquired_at.to_string()>{in_full(lease.acquired_at)}</time></dd>
+            <dt>"Renewals"</dt>
+            <dd>{lease.renewals}</dd>
+            {lease.max_hold_until.map(|until| view! {
+                <dt>"At the longest until"</dt>
+                <dd><time datetime=until.to_string()>{in_full(until)}</time></dd>
+            })}
+            {subjects.map(|subjects| view! { <dt>"Concerns"</dt><dd>{subjects}</dd> })}
+            {metadata.map(|metadata| view! { <dt>"Metadata"</dt><dd class="code">{metadata}</dd> })}
+        </dl>
+    }
+}
+
+/// The latest renewals as bars, the newest at the right: what was left of the lease's time at each. The same as a table.
+#[component]
+fn Margins(renewals: Vec<Renewal>, lease: Option<Lease>, at: Timestamp) -> impl IntoView {
+    const HEIGHT: u64 = 56;
+    if renewals.is_empty() {
+        return view! { <p class="nothing">"None yet."</p> }.into_any();
+    }
+    let most = renewals.iter().map(|renewal| renewal.margin_ms).max().unwrap_or(0);
+    // What the last renewal gave, if it can be told; no bar can be longer.
+    let given = lease.filter(|lease| lease.status.is_alive()).map_or(0, |lease| {
+        let from = renewals.first().map_or(lease.acquired_at, |renewal| renewal.at);
+        lease.expires_at.since(from).as_millis().unsigned_abs()
+    });
+    let whole = most.max(given).max(1);
+    let bars = renewals.iter().rev().enumerate().map(|(index, renewal)| {
+        let height = (renewal.margin_ms * HEIGHT / whole).max(1);
+        let class = if renewal.margin_ms * 5 < whole { "is-low" } else { "" };
+        let title = format!("{} s left at {}", decimals(renewal.margin_ms), in_full(renewal.at));
+        view! {
+            <rect class=class x=index * 9 y=HEIGHT - height width="7" height=height.to_string() rx="1">
+                <title>{title}</title>
+            </rect>
+        }
+    });
+    let width = renewals.len() * 9;
+    let least = renewals.iter().map(|renewal| renewal.margin_ms).min().unwrap_or(0);
+    let about = format!("The latest {} renewals: at least {} s were left", renewals.len(), decimals(least));
+    let rows = renewals.iter().map(|renewal| {
+        view! {
+            <tr>
+                <td class="code"><time datetime=renewal.at.to_string()>{moment(renewal.at, at)}</time></td>
+                <td class="number">{decimals(renewal.margin_ms)}" s"</td>
+            </tr>
+        }
+    });
+    view! {
+        <figure class="margins">
+            <svg viewBox=format!("0 0 {width} {HEIGHT}") role="img" aria-label=about.clone() preserveAspectRatio="xMinYMax meet">
+                {bars.collect_view()}
+            </svg>
+            <figcaption>{about}"."</figcaption>
+            <details>
+                <summary>"As a table"</summary>
+                <table class="plain-table">
+                    <thead><tr><th scope="col">"renewed"</th><th scope="col" class="number">"left"</th></tr></thead>
+                    <tbody>{rows.collect_view()}</tbody>
+                </table>
+            </details>
+        </figure>
+    }
+    .into_any()
+}
+
+/// Milliseconds as seconds with one decimal.
+fn decimals(millis: u64) -> String {
+    format!("{}.{}", millis / 1_000, millis % 1_000 / 100)
+}
+
+#[component]
+fn Waiters(waiters: Vec<Waiter>, length: u64, at: Timestamp) -> impl IntoView {
+    if waiters.is_empty() {
+        return view! { <p class="nothing">"Nobody."</p> }.into_any();
+    }
+    let more = length.saturating_sub(waiters.len() as u64);
+    let rows = waiters.into_iter().map(|waiter| {
+        view! {
+            <li>
+                <span class="code">{waiter.owner.to_string()}</span>
+                <span class="sub">"for "{lasted(waiter.since, at)}", until "{moment(waiter.deadline, at)}" at the longest"</span>
+            </li>
+        }
+    });
+    view! {
+        <ol class="lines">{rows.collect_view()}</ol>
+        {(more > 0).then(|| view! { <p class="nothing">"And "{more}" more."</p> })}
+    }
+    .into_any()
+}
+
+#[component]
+fn Interventions(interventions: Vec<Intervention>, at: Timestamp) -> impl IntoView {
+    if interventions.is_empty() {
+        return view! { <p class="nothing">"Nothing."</p> }.into_any();
+    }
+    let rows = interventions.into_iter().map(|done| {
+        let what = match done.kind.as_str() {
+            "lease.breaking" => "asked the holder to stop",
+            "lease.broken" => "broke the lease",
+            "lease.transferred" => "handed the lease over",
+            "key.quarantined" => "quarantined the key",
+            "key.lifted" => "lifted the quarantine",
+            _ => "changed it",
+        };
+        let of = done.owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
+        let reason = done.reason.map(|reason| format!("\u{201c}{reason}\u{201d}"));
+        view! {
+            <li>
+                <time class="code" datetime=done.at.to_string() title=in_full(done.at)>{moment(done.at, at)}</time>
+                <span><b>{done.by.name.to_string()}</b>" "{what}{of}" "{reason}</span>
+            </li>
+        }
+    });
+    view! { <ul class="lines">{rows.collect_view()}</ul> }.into_any()
+}
+
+/// Plain forms in native dialogs: they work before the browser's part has arrived, and without it.
+#[component]
+fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl IntoView {
+    let key = shown.read_untracked().key.lease_key.to_string();
+    let lease_id = move || shown.read().key.lease.as_ref().map(|lease| lease.lease_id.to_string()).unwrap_or_default();
+    let is_held = move || {
+        let now = now.get();
+        let is_held = |lease: &Lease| lease.status.is_alive() && now.is_none_or(|now| now < lease.expires_at);
+        shown.read().key.lease.as_ref().is_some_and(is_held)
+    };
+    let is_quarantined = move || shown.read().key.quarantine.is_some();
+    let verdict = move || {
+        let shown = shown.read();
+        let at = now.get().unwrap_or(shown.key.server_time);
+        shown.key.lease.as_ref().map(|lease| is_alive(lease, &shown.recent_renewals, at))
+    };
+    // Matches the key itself and nothing else.
+    let pattern: String = key
+        .chars()
+        .flat_map(|letter| {
+            let is_plain = letter.is_alphanumeric() || letter == '_' || letter == ' ';
+            (!is_plain && letter.is_ascii()).then_some('\\').into_iter().chain([letter])
+        })
+        .collect();
+    let (key_2, key_3, key_4) = (key.clone(), key.clone(), key.clone());
+    view! {
+        <section class="card actions" aria-labelledby="actions">
+            <header>
+                <h2 id="actions">"Actions"</h2>
+                <p class="sub">"Each is in the timeline with your name and reason."</p>
+            </header>
+            <div class="buttons">
+                <Show when=is_held>
+                    <button type="button" class="button is-danger" command="show-modal" commandfor="break">"Force-release\u{2026}"</button>
+                    <button type="button" class="button" command="show-modal" commandfor="transfer">"Hand over\u{2026}"</button>
+                </Show>
+                <Show when=is_quarantined fallback=|| view! {
+                    <button type="button" class="button" command="show-modal" commandfor="quarantine">"Quarantine\u{2026}"</button>
+                }>
+                    <button type="button" class="button" command="show-modal" commandfor="lift">"Lift the quarantine\u{2026}"</button>
+                </Show>
+            </div>
+            <dialog id="break" aria-labelledby="break-title">
+                <form method="post" action="/core/leases/actions/break">
+                    <h2 id="break-title">"Force-release "<code>{key.clone()}</code></h2>
+                    <p>{verdict}</p>
+                    <p class="warning">"It cannot be undone. A holder that is at work hears of it at once or at its next renewal, and has the time below to stop; what it writes afterwards is refused only where its fencing token is checked."</p>
+                    <input type="hidden" name="lease_key" value=key.clone()/>
+                    <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
+                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
+                    <label class="field">
+                        <span>"Time to stop"</span>
+                        <select name="grace_ms">
+                            <option value="0">"None: at once"</option>
+                            <option value="10000">"10 seconds"</option>
+                            <option value="30000" selected>"30 seconds"</option>
+                            <option value="60000">"1 minute"</option>
+                            <option value="300000">"5 minutes"</option>
+                        </select>
+                    </label>
+                    <label class="field">
+                        <span>"Type the key to confirm"</span>
+                        <input name="confirm" required pattern=pattern autocomplete="off" spellcheck="false" title="The key, exactly as above"/>
+                    </label>
+                    <Buttons dialog="break" name="Force-release" is_danger=true/>
+                </form>
+            </dialog>
+            <dialog id="transfer" aria-labelledby="transfer-title">
+                <form method="post" action="/core/leases/actions/transfer">
+                    <h2 id="transfer-title">"Hand over "<code>{key_2.clone()}</code></h2>
+                    <p>"The new owner gets a lease of its own with a greater token, at once and before all who wait; it ends when the present one would. The present holder loses it."</p>
+                    <input type="hidden" name="lease_key" value=key_2/>
+                    <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
+                    <label class="field"><span>"New owner"</span><input name="to_owner" required maxlength="256" autocomplete="off"/></label>
+                    <Buttons dialog="transfer" name="Hand over" is_danger=false/>
+                </form>
+            </dialog>
+            <dialog id="quarantine" aria-labelledby="quarantine-title">
+                <form method="post" action="/core/leases/actions/quarantine">
+                    <h2 id="quarantine-title">"Quarantine "<code>{key_3.clone()}</code></h2>
+                    <p>"Nobody is granted the key until this is lifted, and all who wait are refused. Its holder may go on."</p>
+                    <input type="hidden" name="lease_key" value=key_3/>
+                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
+                    <Buttons dialog="quarantine" name="Quarantine" is_danger=false/>
+                </form>
+            </dialog>
+            <dialog id="lift" aria-labelledby="lift-title">
+                <form method="post" action="/core/leases/actions/lift">
+                    <h2 id="lift-title">"Lift the quarantine of "<code>{key_4.clone()}</code></h2>
+                    <input type="hidden" name="lease_key" value=key_4/>
+                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
+                    <Buttons dialog="lift" name="Lift" is_danger=false/>
+                </form>
+            </dialog>
+        </section>
+    }
+}
+
+#[component]
+fn Buttons(dialog: &'static str, name: &'static str, is_danger: bool) -> impl IntoView {
+    let class = if is_danger { "button is-danger" } else { "button is-main" };
+    view! {
+        <p class="buttons">
+            <button type="button" class="button" command="close" commandfor=dialog>"Cancel"</button>
+            <button type="submit" class=class>{name}</button>
+        </p>
+    }
+}

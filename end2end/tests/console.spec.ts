@@ -1,0 +1,173 @@
+// The console around the leases: finding, one key's page, what operators do there, the timeline; and how it fares when the server
+// goes away.
+
+import { expect, test } from './server';
+import { expectAccessible, signIn } from './steps';
+
+test.slow();
+
+test('leases are found by qualifiers, chips and order, all of it in the address', async ({ page, server, complaints }) => {
+  for (const [lease_key, owner] of [['nightly/report', 'worker-1'], ['nightly/vacuum', 'worker-2'], ['mail/digest', 'worker-1']]) {
+    await server.call('leases/acquire', { lease_key, owner, ttl_ms: 600_000 });
+  }
+  await server.call('leases/break', { lease_key: 'mail/digest', reason: 'stuck', grace_ms: 0 });
+  await signIn(page, server);
+  const keys = page.locator('.records tbody th');
+  await expect(keys).toHaveText(['mail/digest', 'nightly/vacuum', 'nightly/report']);
+
+  await page.keyboard.press('/');
+  await page.keyboard.type('owner:worker-1 key:nightly/*');
+  await page.keyboard.press('Enter');
+  await expect(page).toHaveURL(/\?q=owner/);
+  await expect(keys).toHaveText(['nightly/report']);
+  await page.getByRole('link', { name: 'Remove owner:worker-1' }).click();
+  await expect(keys).toHaveText(['nightly/vacuum', 'nightly/report']);
+  await page.getByRole('link', { name: 'lease_key' }).click();
+  await expect(keys).toHaveText(['nightly/report', 'nightly/vacuum']);
+  await expect(page.getByRole('columnheader', { name: 'lease_key' })).toHaveAttribute('aria-sort', 'ascending');
+  await page.goBack();
+  await expect(keys).toHaveText(['nightly/vacuum', 'nightly/report']);
+  await expectAccessible(page);
+
+  await page.goto(server.url);
+  await page.getByRole('link', { name: 'Broken' }).click();
+  await expect(keys).toHaveText(['mail/digest']);
+  await page.goto(`${server.url}/?q=colour:red`);
+  await expect(page.getByRole('alert')).toContainText('There is no qualifier colour');
+  await expectAccessible(page);
+  expect(complaints).toEqual([]);
+});
+
+test('a list in another order says that there are new leases instead of moving', async ({ page, server }) => {
+  await server.call('leases/acquire', { lease_key: 'b', owner: 'w', ttl_ms: 600_000 });
+  await signIn(page, server);
+  await page.goto(`${server.url}/?sort=lease_key`);
+  await expect(page.getByRole('status')).toHaveText('Live');
+  await server.call('leases/acquire', { lease_key: 'a', owner: 'w', ttl_ms: 600_000 });
+  await expect(page.getByRole('link', { name: '1 new lease: show' })).toBeVisible();
+  await expect(page.locator('.records tbody th')).toHaveText(['b']);
+  await page.getByRole('link', { name: '1 new lease: show' }).click();
+  await expect(page.locator('.records tbody th')).toHaveText(['a', 'b']);
+});
+
+test('one key by keyboard alone: why it cannot be had, who waits, and a force-release', async ({ page, server, complaints }) => {
+  const lease_key = 'nightly/report (eu)';
+  const { body } = await server.call('leases/acquire', { lease_key, owner: 'worker-1', ttl_ms: 600_000 });
+  await server.call('leases/renew', { lease_key, lease_id: body.lease_id });
+  await signIn(page, server);
+  await page.keyboard.press('j');
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText(lease_key);
+  await expect(page.getByText('It cannot be acquired now: worker-1 holds it')).toBeVisible();
+  await expect(page.getByRole('img', { name: 'The latest 1 renewals' })).toBeVisible();
+  await expect(page.getByRole('status')).toHaveText('Live');
+
+  const waiting = server.call('leases/acquire', { lease_key, owner: 'worker-2', wait_ms: 60_000, ttl_ms: 600_000 });
+  await expect.poll(async () => (await server.call('leases/get', { lease_key })).body.queue_length).toBe(1);
+  await server.call('leases/renew', { lease_key, lease_id: body.lease_id });
+  await expect(page.getByRole('listitem').filter({ hasText: 'worker-2' })).toBeVisible();
+  await expectAccessible(page);
+
+  const button = page.getByRole('button', { name: 'Force-release' }).first();
+  await button.focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: 'Force-release' });
+  await expect(dialog).toBeVisible();
+  await expect(dialog).toContainText('cannot be undone');
+  await expectAccessible(page);
+  await page.keyboard.press('Escape');
+  await expect(dialog).toBeHidden();
+  await expect(button).toBeFocused();
+
+  await page.keyboard.press('Enter');
+  await page.keyboard.type('stuck on a dead disk');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Home');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('another key');
+  await page.keyboard.press('Enter');
+  await expect(dialog, 'the browser holds the form back').toBeVisible();
+  await page.keyboard.press('Control+a');
+  await page.keyboard.type(lease_key);
+  await page.keyboard.press('Enter');
+  await expect(page.getByText('The break is on its way')).toBeVisible();
+  expect((await waiting).body.owner).toBe('worker-2');
+  await expect(page.getByText('worker-2 holds it')).toBeVisible();
+  await expect(page.getByRole('listitem').filter({ hasText: 'stuck on a dead disk' }).first()).toContainText('bootstrap');
+
+  await page.keyboard.press('g');
+  await page.keyboard.press('t');
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText('Operations timeline');
+  await expect(page.getByRole('row', { name: 'lease.broken' })).toContainText('stuck on a dead disk');
+  await expectAccessible(page);
+  await page.keyboard.press('?');
+  await expect(page.getByRole('dialog', { name: 'Keys' })).toBeVisible();
+  await expectAccessible(page);
+  expect(complaints).toEqual([]);
+});
+
+test('two browsers see each other’s change', async ({ browser, server }) => {
+  const lease_key = 'shared';
+  await server.call('leases/acquire', { lease_key, owner: 'worker-1', ttl_ms: 600_000 });
+  const pages = await Promise.all([1, 2].map(async () => (await browser.newContext()).newPage()));
+  for (const page of pages) {
+    await signIn(page, server);
+    await page.goto(`${server.url}/core/leases/${lease_key}`);
+    await expect(page.getByRole('status')).toHaveText('Live');
+  }
+  const [one, other] = pages;
+  await one.getByRole('button', { name: 'Quarantine' }).click();
+  await one.getByRole('dialog').getByLabel('Reason').fill('bad data');
+  await one.getByRole('dialog').getByRole('button', { name: 'Quarantine' }).click();
+  await expect(one.getByText('The key is quarantined')).toBeVisible();
+  await expect(other.getByText('Nobody can acquire it: it is quarantined')).toBeVisible();
+  await other.getByRole('button', { name: 'Lift the quarantine' }).click();
+  await other.getByRole('dialog').getByLabel('Reason').fill('mended');
+  await other.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();
+  await expect(one.getByText('worker-1 holds it')).toBeVisible();
+  await Promise.all(pages.map((page) => page.context().close()));
+});
+
+test('a viewer is offered nothing, and refused what is asked all the same', async ({ page, server }) => {
+  const lease_key = 'guarded';
+  const { body } = await server.call('leases/acquire', { lease_key, owner: 'worker-1', ttl_ms: 600_000 });
+  const made = await server.call('tokens/create', { name: 'onlooker', role: 'viewer' });
+  await signIn(page, server, made.body.token);
+  await page.goto(`${server.url}/core/leases/${lease_key}`);
+  await expect(page.getByText('worker-1 holds it')).toBeVisible();
+  await expect(page.getByRole('heading', { name: 'Actions' })).toHaveCount(0);
+  const form = { lease_key, lease_id: body.lease_id, reason: 'no', grace_ms: '0', confirm: lease_key };
+  const answer = await page.request.post(`${server.url}/core/leases/actions/break`, {
+    form,
+    headers: { origin: server.url },
+  });
+  expect(answer.url()).toContain('refused=forbidden');
+  expect(await answer.text()).toContain('this needs the role operator');
+  expect((await server.call('leases/get', { lease_key })).body.status).toBe('held');
+});
+
+test('a key’s page can be read and acted on without scripts', async ({ browser, server }) => {
+  const lease_key = 'plain';
+  await server.call('leases/acquire', { lease_key, owner: 'worker-1', ttl_ms: 600_000 });
+  const page = await browser.newPage({ javaScriptEnabled: false });
+  await page.goto(server.url);
+  await page.getByLabel('API token').fill(server.token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('link', { name: lease_key }).click();
+  await expect(page.getByText('worker-1 holds it')).toBeVisible();
+  await page.getByRole('button', { name: 'Quarantine' }).click();
+  await page.getByRole('dialog').getByLabel('Reason').fill('bad data');
+  await page.getByRole('dialog').getByRole('button', { name: 'Quarantine' }).click();
+  await expect(page.getByText('it is quarantined since')).toBeVisible();
+  await page.close();
+});
+
+test('the page lives on when the server comes back', async ({ page, server }) => {
+  const lease_key = 'steady';
+  await server.call('leases/acquire', { lease_key, owner: 'worker-1', ttl_ms: 600_000 });
+  await signIn(page, server);
+  await server.restart();
+  await expect(page.getByRole('status')).toHaveText('Live');
+  await server.call('leases/acquire', { lease_key: 'after', owner: 'worker-2', ttl_ms: 600_000 });
+  await expect(page.getByRole('row', { name: 'after' })).toContainText('held');
+});
