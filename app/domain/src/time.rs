@@ -17,6 +17,7 @@ pub struct Span(i64);
 
 /// 9999-12-31T23:59:59.999999Z: the last instant RFC 3339 can write.
 const LAST_MICROS: i64 = 253_402_300_799_999_999;
+const MICROS_PER_MINUTE: i64 = 60_000_000;
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 impl Timestamp {
@@ -41,6 +42,24 @@ impl Timestamp {
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
+    }
+
+    /// Whole minutes since the epoch.
+    #[must_use]
+    pub const fn minute(self) -> i64 {
+        self.0 / MICROS_PER_MINUTE
+    }
+
+    /// The beginning of a minute, given in whole minutes since the epoch.
+    #[must_use]
+    pub const fn of_minute(minute: i64) -> Self {
+        Self::from_micros(minute.saturating_mul(MICROS_PER_MINUTE))
+    }
+
+    /// Whole days since the epoch.
+    #[must_use]
+    pub const fn day(self) -> i64 {
+        self.0 / MICROS_PER_DAY
     }
 
     /// How much later this is than `earlier`; zero if it is not later.

@@ -75,6 +75,12 @@ pub fn status_of(code: &str) -> u16 {
 }
 
 impl ApiError {
+    /// Nobody has shown who they are.
+    #[must_use]
+    pub fn unauthenticated() -> Self {
+        Self::new("unauthenticated", "a token (Authorization: Bearer jl_...) or a signed-in session is needed")
+    }
+
     /// An error with a code of [`CODES`].
     #[must_use]
     pub fn new(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {

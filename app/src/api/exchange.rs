@@ -98,9 +98,7 @@ impl Exchange {
     /// # Errors
     /// `unauthenticated` if nobody has signed in.
     pub fn caller(&self) -> Result<&Arc<Caller>, ApiError> {
-        self.0.caller.as_ref().ok_or_else(|| {
-            ApiError::new("unauthenticated", "a token (Authorization: Bearer jl_...) or a signed-in session is needed")
-        })
+        self.0.caller.as_ref().ok_or_else(ApiError::unauthenticated)
     }
 
     /// Who asks, if they may do what `role` may.

@@ -5,12 +5,10 @@ use app::api::exchange::Exchange;
 use app::api::page::AsOf;
 use app::api::values::Minutes;
 use app::api::{ApiError, Pending};
-use domain::{Role, Span, Timestamp};
+use domain::{Role, Timestamp};
 use engine::Engine;
 
 use super::problems::of_fault;
-
-const MICROS_PER_MINUTE: i64 = 60_000_000;
 
 /// The figures.
 pub(crate) struct Counters {
@@ -54,8 +52,8 @@ impl CountersBackend for Counters {
             }
             let count = i64::from(request.minutes.unwrap_or(Minutes::DEFAULT).get());
             let now = self.engine.time().await.map_err(of_fault)?;
-            let last = now.as_micros() / MICROS_PER_MINUTE;
-            let from = Timestamp::from_micros((last - count + 1) * MICROS_PER_MINUTE);
+            let first = now.minute() - count + 1;
+            let from = Timestamp::of_minute(first);
             let known = self.engine.minutes(from).await.map_err(of_fault)?;
             let mut known = known.into_iter().peekable();
             let mut held = 0;
@@ -64,7 +62,7 @@ impl CountersBackend for Counters {
                 held = before.held;
             }
             let minutes = (0..count).map(|index| {
-                let at = from + Span::from_micros(index * MICROS_PER_MINUTE);
+                let at = Timestamp::of_minute(first + index);
                 let minute = known.next_if(|minute| minute.at == at);
                 held = minute.map_or(held, |minute| minute.held);
                 let happened = minute.unwrap_or_default();

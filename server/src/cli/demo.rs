@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use app::api::leases::{AcquireRequest, Lease, ReleaseRequest, RenewRequest};
+use app::api::leases::{AcquireRequest, Lease};
 use app::api::values::Millis;
 use domain::{JobKey, LeaseKey, Metadata, Owner, Subject, TextError};
 use tokio::task::JoinSet;
@@ -14,6 +14,8 @@ use super::clock::{Instant, sleep};
 use super::connection::Connection;
 use super::duration::{self, millis};
 use super::exit::Problem;
+use super::run::renew;
+use super::run::take::give_back;
 use super::say::say;
 
 /// What the crowd works on: the job, and what it concerns.
@@ -56,7 +58,7 @@ impl Demo {
         let client = self.connection.client()?;
         // Whether the server is there and lets this in is better told at once than by each worker.
         let first = acquire(&client, "demo/starting", "demo", None, Duration::from_secs(1)).await?;
-        give_back(&client, &first).await;
+        let _ = give_back(&client, &first, 1).await;
         say(format_args!("{} workers are at work on keys below demo/ at {}", self.workers, client.url()));
         let mut workers = JoinSet::new();
         for number in 1..=self.workers {
@@ -111,15 +113,14 @@ async fn hold(client: &Client, lease: Lease) {
         if left <= TTL / 3 {
             break;
         }
-        let request =
-            RenewRequest { lease_key: lease.lease_key.clone(), lease_id: lease.lease_id, ttl_ms: None, shorten: None };
-        if client.call::<Lease>("leases/renew", &request, None, PATIENCE).await.is_err() {
+        if renew(client, &lease, PATIENCE).await.is_err() {
             // Broken by an operator, or the server is away: either way this worker stops.
             return;
         }
     }
     if !crashes {
-        give_back(client, &lease).await;
+        // If it cannot be given back, it will run out.
+        let _ = give_back(client, &lease, 1).await;
     }
 }
 
@@ -143,12 +144,6 @@ async fn acquire(
         metadata: Metadata::parse(r#"{"from":"job-leases demo"}"#).ok(),
     };
     client.call("leases/acquire", &request, None, wait + PATIENCE).await
-}
-
-async fn give_back(client: &Client, lease: &Lease) {
-    let request = ReleaseRequest { lease_key: lease.lease_key.clone(), lease_id: lease.lease_id };
-    // If it cannot be given back, it will run out.
-    let _ = client.call::<serde_json::Value>("leases/release", &request, None, PATIENCE).await;
 }
 
 /// A name that was parsed.

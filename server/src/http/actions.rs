@@ -2,7 +2,6 @@
 //! key then says what came of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use app::api::exchange::Exchange;
 use app::api::leases::{BreakRequest, QuarantineRequest, TransferRequest};
@@ -10,21 +9,14 @@ use app::api::values::Millis;
 use app::api::{ApiError, Backends};
 use app::ui::pages::filter::lease_address;
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::post;
 use domain::lease::LeaseId;
 use domain::{LeaseKey, Owner, Reason};
-use tokio::time::timeout;
 
-use super::Http;
 use super::request::Passed;
-
-/// The most bytes of a form.
-const MOST: usize = 16 * 1024;
-/// How long it may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::{Http, form};
 
 /// Routes to all of them.
 pub(super) fn routes(http: Arc<Http>) -> Router {
@@ -59,10 +51,10 @@ async fn act(
     if caller.is_none() {
         return Redirect::to("/sign-in").into_response();
     }
-    let form = match timeout(PATIENCE, to_bytes(request.into_body(), MOST)).await {
-        Ok(Ok(body)) => Form(form_urlencoded::parse(&body).into_owned().collect()),
-        _ => return ApiError::new("too_large", "that is no form of this console").into_response(None),
+    let Some(body) = form::read(request.into_body()).await else {
+        return ApiError::new("too_large", "that is no form of this console").into_response(None);
     };
+    let form = Form(form_urlencoded::parse(&body).into_owned().collect());
     let Ok(lease_key) = LeaseKey::parse(form.text("lease_key")) else {
         return ApiError::invalid("lease_key", "is no key").into_response(None);
     };

@@ -47,8 +47,8 @@ impl<'a> Credential<'a> {
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     // As bytes: whatever else a browser keeps for this host must not hide the session.
     let pairs = headers.get_all(header::COOKIE).iter().flat_map(|header| header.as_bytes().split(|byte| *byte == b';'));
-    let pairs = pairs.filter_map(|pair| std::str::from_utf8(pair).ok()?.trim().split_once('='));
-    pairs.filter(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value).next()
+    let mut pairs = pairs.filter_map(|pair| std::str::from_utf8(pair).ok()?.trim().split_once('='));
+    pairs.find_map(|(name, value)| (name == COOKIE && !value.is_empty()).then_some(value))
 }
 
 #[cfg(test)]

@@ -78,8 +78,7 @@ struct Stream {
 impl Stream {
     async fn open(http: Arc<Http>, passed: Passed, headers: &HeaderMap, query: &str) -> Result<Self, ApiError> {
         let Passed { id: _, caller, secret } = passed;
-        let caller =
-            caller.ok_or_else(|| ApiError::new("unauthenticated", "a token or a signed-in session is needed"))?;
+        let caller = caller.ok_or_else(ApiError::unauthenticated)?;
         if caller.role < Role::Viewer {
             return Err(ApiError::new("forbidden", "this needs the role viewer"));
         }

@@ -23,7 +23,6 @@ use super::{headers, origin};
 
 /// The longest a request may take until its answer begins: the longest wait in a queue, and some.
 const MOST_TIME: Duration = Duration::from_secs(90);
-const UNKNOWN: &str = "a token (Authorization: Bearer jl_...) or a signed-in session is needed";
 /// Bodies beyond this many bytes count as large: only so many are held in memory at once.
 const LARGE: u64 = 64 * 1024;
 
@@ -39,7 +38,7 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     let identified = identify(&http, &request).and_then(|(caller, secret)| {
         if caller.is_none() && is_change(&request) && request.uri().path().starts_with("/api/") {
             // Before anything of the body is read: strangers take up no room.
-            return Err(ApiError::new("unauthenticated", UNKNOWN));
+            return Err(ApiError::unauthenticated());
         }
         let places = Places::take(&http, &request, caller.is_some())?;
         Ok((places, caller, secret))

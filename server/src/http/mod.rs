@@ -6,6 +6,7 @@ mod chance;
 mod connection;
 mod delivery;
 mod events;
+mod form;
 mod gate;
 mod headers;
 mod health;

@@ -3,29 +3,21 @@
 //! A link's `GET` only shows a button: mail scanners and browsers that look ahead must not use it up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use app::api::ApiError;
 use app::ui::pages::sign_in::{self, SignIn};
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Extension, RawQuery, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use domain::{ActorKind, Span};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use leptos::prelude::LeptosOptions;
-use tokio::time::timeout;
 
 use super::authenticate::COOKIE;
 use super::request::Passed;
-use super::{Http, gate, headers};
+use super::{Http, form, gate, headers};
 use crate::backend::sessions;
-
-/// The most bytes of a form.
-const MOST: usize = 16 * 1024;
-/// How long it may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 struct Place {
@@ -92,9 +84,9 @@ async fn enter(State(place): State<Place>, Extension(passed): Extension<Passed>,
         return ApiError::new("origin_refused", "sign in from this server's own page")
             .into_response(Some(Box::from(&*passed.id.0)));
     }
-    let form = match timeout(PATIENCE, to_bytes(request.into_body(), MOST)).await {
-        Ok(Ok(body)) => Form::read(&body),
-        Ok(Err(_)) | Err(_) => {
+    let form = match form::read(request.into_body()).await {
+        Some(body) => Form::read(&body),
+        None => {
             return page(
                 &place,
                 &request_headers,

@@ -81,6 +81,17 @@ impl Status {
         }
     }
 
+    /// What it is at `now`, if it was this before and the lease ends at `expires_at`: over, whether or not anybody has told.
+    #[must_use]
+    pub fn at(self, expires_at: Timestamp, now: Option<Timestamp>) -> Self {
+        let is_over = now.is_some_and(|now| now >= expires_at);
+        match self {
+            Self::Held if is_over => Self::Expired,
+            Self::Breaking if is_over => Self::Broken,
+            status => status,
+        }
+    }
+
     /// Whether the holder may still work.
     #[must_use]
     pub const fn is_alive(self) -> bool {

@@ -33,11 +33,7 @@ impl Row {
     /// The status at `now`: a lease whose time is up is over, whether or not anybody has told so yet.
     #[must_use]
     pub fn status_at(&self, now: Option<Timestamp>) -> Status {
-        match self.status {
-            Status::Held if now.is_some_and(|now| now >= self.expires_at) => Status::Expired,
-            Status::Breaking if now.is_some_and(|now| now >= self.expires_at) => Status::Broken,
-            status => status,
-        }
+        self.status.at(self.expires_at, now)
     }
 }
 

@@ -5,9 +5,9 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
 use super::filter::lease_address;
-use crate::api::ApiError;
 use crate::api::timeline::{self, Event, Events, ListRequest};
 use crate::api::values::{PageSize, Prefix};
+use crate::ui::parts::Unreadable;
 use crate::ui::parts::times::{in_full, moment};
 
 /// Where the page lies.
@@ -75,7 +75,10 @@ pub fn AuditPage() -> impl IntoView {
                             Err(problem) => view! { <p class="problem" role="alert">{problem}</p> }.into_any(),
                             Ok(request) => match timeline::list(request).await {
                                 Ok(events) => view! { <List events kind key is_first/> }.into_any(),
-                                Err(error) => view! { <Unreadable error/> }.into_any(),
+                                Err(error) => {
+                                    let again = PATH.to_owned();
+                                    view! { <Unreadable title="The timeline could not be read" error again/> }.into_any()
+                                }
                             },
                         }
                     })
@@ -169,15 +172,4 @@ fn details(event: &Event) -> String {
         format!("{times} refused on {} keys", refused.len())
     });
     told.chain(refused).collect::<Vec<_>>().join(", ")
-}
-
-#[component]
-fn Unreadable(error: ApiError) -> impl IntoView {
-    view! {
-        <div class="empty" role="alert">
-            <h3>"The timeline could not be read"</h3>
-            <p>{error.message.into_owned()}</p>
-            <p><a href=PATH>"Read again"</a></p>
-        </div>
-    }
 }

@@ -5,7 +5,7 @@ use domain::{LeaseKey, Timestamp};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use crate::api::leases::{self, GetRequest, Inspection, Intervention, Lease, Renewal, Status, Waiter};
+use crate::api::leases::{self, GetRequest, Inspection, Intervention, Lease, Renewal, Waiter};
 use crate::ui::live::{Live, News};
 use crate::ui::parts::countdown::Term;
 use crate::ui::parts::times::{in_full, lasted, moment};
@@ -117,7 +117,7 @@ fn why(inspection: &Inspection, now: Timestamp) -> String {
             moment(quarantine.since, now)
         );
     }
-    let is_over = key.lease.as_ref().is_none_or(|lease| !lease.status.is_alive() || now >= lease.expires_at);
+    let is_over = key.lease.as_ref().is_none_or(|lease| !lease.status.at(lease.expires_at, Some(now)).is_alive());
     match (key.status, &key.lease) {
         (KeyStatus::Held, Some(lease)) if !is_over => format!(
             "It cannot be acquired now: {} holds it since {}, for another {} unless it is renewed.{before}",
@@ -161,11 +161,7 @@ fn is_alive(lease: &Lease, renewals: &[Renewal], now: Timestamp) -> String {
 fn Holder(lease: Lease, now: Signal<Option<Timestamp>>) -> impl IntoView {
     let read_at = lease.server_time;
     let (told, until) = (lease.status, lease.expires_at);
-    let status = Memo::new(move |_| match told {
-        Status::Held if now.get().is_some_and(|now| now >= until) => Status::Expired,
-        Status::Breaking if now.get().is_some_and(|now| now >= until) => Status::Broken,
-        told => told,
-    });
+    let status = Memo::new(move |_| told.at(until, now.get()));
     let term = Memo::new(move |_| Term { from: lease.updated_at, until, ended: !told.is_alive() });
     let metadata = (!lease.metadata.is_empty()).then(|| lease.metadata.as_str().to_owned());
     let subjects = lease.subjects.iter().map(|subject| view! { <li class="chip is-still">{subject.to_string()}</li> });
@@ -309,7 +305,7 @@ fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl 
     let lease_id = move || shown.read().key.lease.as_ref().map(|lease| lease.lease_id.to_string()).unwrap_or_default();
     let is_held = move || {
         let now = now.get();
-        let is_held = |lease: &Lease| lease.status.is_alive() && now.is_none_or(|now| now < lease.expires_at);
+        let is_held = |lease: &Lease| lease.status.at(lease.expires_at, now).is_alive();
         shown.read().key.lease.as_ref().is_some_and(is_held)
     };
     let is_quarantined = move || shown.read().key.quarantine.is_some();
@@ -326,7 +322,7 @@ fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl 
             (!is_plain && letter.is_ascii()).then_some('\\').into_iter().chain([letter])
         })
         .collect();
-    let (key_2, key_3, key_4) = (key.clone(), key.clone(), key.clone());
+    let key = StoredValue::new(key);
     view! {
         <section class="card actions" aria-labelledby="actions">
             <header>
@@ -344,69 +340,87 @@ fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl 
                     <button type="button" class="button" command="show-modal" commandfor="lift">"Lift the quarantine\u{2026}"</button>
                 </Show>
             </div>
-            <dialog id="break" aria-labelledby="break-title">
-                <form method="post" action="/core/leases/actions/break">
-                    <h2 id="break-title">"Force-release "<code>{key.clone()}</code></h2>
-                    <p>{verdict}</p>
-                    <p class="warning">"It cannot be undone. A holder that is at work hears of it at once or at its next renewal, and has the time below to stop; what it writes afterwards is refused only where its fencing token is checked."</p>
-                    <input type="hidden" name="lease_key" value=key.clone()/>
-                    <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
-                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
-                    <label class="field">
-                        <span>"Time to stop"</span>
-                        <select name="grace_ms">
-                            <option value="0">"None: at once"</option>
-                            <option value="10000">"10 seconds"</option>
-                            <option value="30000" selected>"30 seconds"</option>
-                            <option value="60000">"1 minute"</option>
-                            <option value="300000">"5 minutes"</option>
-                        </select>
-                    </label>
-                    <label class="field">
-                        <span>"Type the key to confirm"</span>
-                        <input name="confirm" required pattern=pattern autocomplete="off" spellcheck="false" title="The key, exactly as above"/>
-                    </label>
-                    <Buttons dialog="break" name="Force-release" is_danger=true/>
-                </form>
-            </dialog>
-            <dialog id="transfer" aria-labelledby="transfer-title">
-                <form method="post" action="/core/leases/actions/transfer">
-                    <h2 id="transfer-title">"Hand over "<code>{key_2.clone()}</code></h2>
-                    <p>"The new owner gets a lease of its own with a greater token, at once and before all who wait; it ends when the present one would. The present holder loses it."</p>
-                    <input type="hidden" name="lease_key" value=key_2/>
-                    <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
-                    <label class="field"><span>"New owner"</span><input name="to_owner" required maxlength="256" autocomplete="off"/></label>
-                    <Buttons dialog="transfer" name="Hand over" is_danger=false/>
-                </form>
-            </dialog>
-            <dialog id="quarantine" aria-labelledby="quarantine-title">
-                <form method="post" action="/core/leases/actions/quarantine">
-                    <h2 id="quarantine-title">"Quarantine "<code>{key_3.clone()}</code></h2>
-                    <p>"Nobody is granted the key until this is lifted, and all who wait are refused. Its holder may go on."</p>
-                    <input type="hidden" name="lease_key" value=key_3/>
-                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
-                    <Buttons dialog="quarantine" name="Quarantine" is_danger=false/>
-                </form>
-            </dialog>
-            <dialog id="lift" aria-labelledby="lift-title">
-                <form method="post" action="/core/leases/actions/lift">
-                    <h2 id="lift-title">"Lift the quarantine of "<code>{key_4.clone()}</code></h2>
-                    <input type="hidden" name="lease_key" value=key_4/>
-                    <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
-                    <Buttons dialog="lift" name="Lift" is_danger=false/>
-                </form>
-            </dialog>
+            <ActionDialog action="break" title="Force-release" key is_danger=true>
+                <p>{verdict}</p>
+                <p class="warning">
+                    "It cannot be undone. A holder that is at work hears of it at once or at its next renewal, and has the time below
+                    to stop; what it writes afterwards is refused only where its fencing token is checked."
+                </p>
+                <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
+                <Reason/>
+                <label class="field">
+                    <span>"Time to stop"</span>
+                    <select name="grace_ms">
+                        <option value="0">"None: at once"</option>
+                        <option value="10000">"10 seconds"</option>
+                        <option value="30000" selected>"30 seconds"</option>
+                        <option value="60000">"1 minute"</option>
+                        <option value="300000">"5 minutes"</option>
+                    </select>
+                </label>
+                <label class="field">
+                    <span>"Type the key to confirm"</span>
+                    <input name="confirm" required pattern=pattern autocomplete="off" spellcheck="false" title="The key, exactly as above"/>
+                </label>
+            </ActionDialog>
+            <ActionDialog action="transfer" title="Hand over" key>
+                <p>
+                    "The new owner gets a lease of its own with a greater token, at once and before all who wait; it ends when the
+                    present one would. The present holder loses it."
+                </p>
+                <input type="hidden" name="lease_id" prop:value=lease_id value=lease_id/>
+                <label class="field"><span>"New owner"</span><input name="to_owner" required maxlength="256" autocomplete="off"/></label>
+            </ActionDialog>
+            <ActionDialog action="quarantine" title="Quarantine" key>
+                <p>"Nobody is granted the key until this is lifted, and all who wait are refused. Its holder may go on."</p>
+                <Reason/>
+            </ActionDialog>
+            <ActionDialog action="lift" title="Lift the quarantine of" button="Lift" key>
+                <Reason/>
+            </ActionDialog>
         </section>
     }
 }
 
+/// One action: what it means and asks for between its title and its buttons.
 #[component]
-fn Buttons(dialog: &'static str, name: &'static str, is_danger: bool) -> impl IntoView {
+fn ActionDialog(
+    /// Its name, of the dialog and in its address.
+    action: &'static str,
+    /// What it does, before the key.
+    title: &'static str,
+    /// What its button says, if that is not the title.
+    #[prop(optional)]
+    button: Option<&'static str>,
+    /// On which key.
+    key: StoredValue<String>,
+    /// Whether it cannot be undone.
+    #[prop(optional)]
+    is_danger: bool,
+    children: Children,
+) -> impl IntoView {
+    let title_id = format!("{action}-title");
+    let labelled_by = title_id.clone();
     let class = if is_danger { "button is-danger" } else { "button is-main" };
     view! {
-        <p class="buttons">
-            <button type="button" class="button" command="close" commandfor=dialog>"Cancel"</button>
-            <button type="submit" class=class>{name}</button>
-        </p>
+        <dialog id=action aria-labelledby=labelled_by>
+            <form method="post" action=format!("/core/leases/actions/{action}")>
+                <h2 id=title_id>{title}" "<code>{key.get_value()}</code></h2>
+                <input type="hidden" name="lease_key" value=key.get_value()/>
+                {children()}
+                <p class="buttons">
+                    <button type="button" class="button" command="close" commandfor=action>"Cancel"</button>
+                    <button type="submit" class=class>{button.unwrap_or(title)}</button>
+                </p>
+            </form>
+        </dialog>
+    }
+}
+
+/// Why.
+#[component]
+fn Reason() -> impl IntoView {
+    view! {
+        <label class="field"><span>"Reason"</span><input name="reason" required maxlength="1024" autocomplete="off"/></label>
     }
 }

@@ -10,9 +10,9 @@ use super::inspection::Now;
 use crate::api::leases::{self, GetRequest, HistoryRequest, Inspection, Lease};
 use crate::api::values::PageSize;
 use crate::api::{ApiError, page::Page};
-use crate::ui::parts::StatusMark;
 use crate::ui::parts::numbers::grouped;
 use crate::ui::parts::times::{in_full, lasted, moment};
+use crate::ui::parts::{StatusMark, Unreadable};
 use crate::ui::shell::{Around, AroundResource};
 
 /// Where the page lies; the key follows, percent-encoded.
@@ -78,7 +78,15 @@ pub fn LeasePage() -> impl IntoView {
                         Err(error) if error.code == "lease_key_unknown" => {
                             view! { <Unknown key=Some(key)/> }.into_any()
                         }
-                        Err(error) => view! { <Unreadable key error/> }.into_any(),
+                        Err(error) => {
+                            let again = lease_address(key.as_str());
+                            view! {
+                                <Title text="Job Leases"/>
+                                <header class="head"><h1 class="name">{key.to_string()}</h1></header>
+                                <section class="card"><Unreadable title="The key could not be read" error again/></section>
+                            }
+                            .into_any()
+                        }
                     }
                 })
             }}
@@ -222,21 +230,6 @@ fn Unknown(key: Option<LeaseKey>) -> impl IntoView {
             <p class="lede">{words}</p>
         </header>
         {command}
-    }
-}
-
-/// The key could not be read.
-#[component]
-fn Unreadable(key: LeaseKey, error: ApiError) -> impl IntoView {
-    let again = lease_address(key.as_str());
-    view! {
-        <Title text="Job Leases"/>
-        <header class="head"><h1 class="name">{key.to_string()}</h1></header>
-        <section class="card empty" role="alert">
-            <h2>"It could not be read"</h2>
-            <p>{error.message.into_owned()}</p>
-            <p>"No lease is affected by this. " <a href=again>"Read again"</a></p>
-        </section>
     }
 }
 

@@ -7,12 +7,11 @@ use leptos_router::hooks::use_query_map;
 use super::board::Reading;
 use super::filter::{self, Filter};
 use super::records::{Head, Records};
-use crate::api::ApiError;
 use crate::api::counters::{self, Counters as Totals, Trend, TrendRequest};
 use crate::api::leases::{Sort, Status};
 use crate::ui::live::Live;
 use crate::ui::parts::numbers::grouped;
-use crate::ui::parts::{Counter, Counters, trend};
+use crate::ui::parts::{Counter, Counters, Unreadable, trend};
 use crate::ui::shell::{Around, AroundResource};
 
 /// The first screen.
@@ -53,7 +52,10 @@ pub fn LeasesPage() -> impl IntoView {
                                 let heads = heads(&filter);
                                 view! { <Records reading request heads is_filtered older newest/> }.into_any()
                             }
-                            Err(error) => view! { <Unreadable error/> }.into_any(),
+                            Err(error) => {
+                                let again = filter.address(None);
+                                view! { <Unreadable title="The leases could not be read" error again/> }.into_any()
+                            }
                         },
                         // The problem is told above the list.
                         None => ().into_any(),
@@ -239,19 +241,4 @@ fn heads(filter: &Filter) -> [Head; 4] {
         let is_rising = [(up, true), (down, false)].into_iter().find(|(sort, _)| *sort == now);
         Head { address: filter.sorted(next).address(None), is_rising: is_rising.map(|(_, is_rising)| is_rising) }
     })
-}
-
-/// The list could not be read.
-#[component]
-fn Unreadable(
-    /// Why.
-    error: ApiError,
-) -> impl IntoView {
-    view! {
-        <div class="empty" role="alert">
-            <h3>"The leases could not be read"</h3>
-            <p>{error.message.into_owned()}</p>
-            <p>"No lease is affected by this. " <a href="/">"Read again"</a></p>
-        </div>
-    }
 }

@@ -65,7 +65,7 @@ async fn around() -> Result<Around, ApiError> {
     Ok(Around { session, counters })
 }
 
-/// The browser finds it in the document and never reads it again, so it need not be able to.
+/// The frame is rendered by the server only: the browser never comes here.
 #[cfg(not(feature = "ssr"))]
 async fn around() -> Result<Around, ApiError> {
     Err(ApiError::internal())

@@ -50,7 +50,7 @@ pub(super) fn remaining(lease: &Lease) -> Duration {
 }
 
 /// Asks once for the lease to be kept for as long as last time.
-pub(super) async fn renew(client: &Client, lease: &Lease, patience: Duration) -> Result<Lease, Failure> {
+pub(in super::super) async fn renew(client: &Client, lease: &Lease, patience: Duration) -> Result<Lease, Failure> {
     let request =
         RenewRequest { lease_key: lease.lease_key.clone(), lease_id: lease.lease_id, ttl_ms: None, shorten: None };
     client.call("leases/renew", &request, None, patience).await

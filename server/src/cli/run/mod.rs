@@ -22,6 +22,7 @@ pub(super) use self::group::Start;
 use self::guard::Guard;
 pub(super) use self::guard::{GUARD, run as guard};
 use self::hold::Hold;
+pub(super) use self::hold::renew;
 use self::signals::Signals;
 use self::supervise::{End, Grace, Watch};
 use self::take::{Taken, Taking, give_back};

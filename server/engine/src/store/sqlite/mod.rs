@@ -223,8 +223,9 @@ impl SqliteStore {
     /// Writes the clock's mark although nothing else is to be written.
     pub(crate) async fn mark(&self) -> Result<(), StoreError> {
         let mark = self.clock.mark();
-        if self.outage_at(mark.lived_at).is_some() {
-            // It must be recorded first, by the writer.
+        let is_young = mark.lived_at.since(self.memory().lived_at) < MARK_EVERY;
+        if (is_young && !self.is_ahead()) || self.outage_at(mark.lived_at).is_some() {
+            // It was written a moment ago, by a commit; or an outage must be recorded first, by the writer.
             return Ok(());
         }
         let mut truth = self.truth().await?;

@@ -43,9 +43,6 @@ const MINUTES: &str = "-- minutes\nSELECT minute, granted, renewed, released, cu
 const PROGRESS: &str = "-- progress\nSELECT applied FROM progress WHERE id = 1";
 const DUE: &str = "-- due\nSELECT lease_key FROM keys WHERE live = 1 AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
 
-const MICROS_PER_MINUTE: i64 = 60_000_000;
-const MICROS_PER_DAY: i64 = 86_400_000_000;
-
 /// Every statement of this file but the lists, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
@@ -141,7 +138,7 @@ impl SqliteReading {
     }
 
     async fn counters(&self, prefixes: &[String], now: Timestamp) -> Result<Counters, StoreError> {
-        let today = now.as_micros() / MICROS_PER_DAY;
+        let today = now.day();
         // Figures that are subtracted from one another must be of one moment.
         let mut snapshot = self.views.begin().await?;
         if !prefixes.is_empty() {
@@ -198,10 +195,10 @@ impl SqliteReading {
 
     async fn minutes(&self, from: Timestamp) -> Result<Vec<Minute>, StoreError> {
         type Row = (i64, i64, i64, i64, i64, i64, i64);
-        let first = from.as_micros() / MICROS_PER_MINUTE;
+        let first = from.minute();
         let rows: Vec<Row> = sqlx::query_as(MINUTES).bind(first).fetch_all(&self.views).await?;
         let minute = |(minute, granted, renewed, released, cut_short, refused, held): Row| Minute {
-            at: Timestamp::from_micros(minute * MICROS_PER_MINUTE),
+            at: Timestamp::of_minute(minute),
             granted,
             renewed,
             released,

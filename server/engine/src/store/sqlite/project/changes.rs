@@ -8,9 +8,6 @@ use domain::{LeaseKey, Span, Timestamp};
 
 use crate::timeline::{Line, Position};
 
-pub(super) const MICROS_PER_MINUTE: i64 = 60_000_000;
-const MICROS_PER_DAY: i64 = 86_400_000_000;
-
 /// What many lines come to.
 #[derive(Default)]
 pub(super) struct Changes {
@@ -49,7 +46,7 @@ impl RecentRenewals {
         use std::fmt::Write as _;
         let most = Self::KEPT * Self::DIGITS;
         if self.0.len() >= most {
-            self.0.drain(..=self.0.len() - most + Self::DIGITS - 1);
+            self.0.drain(..self.0.len() - most + Self::DIGITS);
         }
         let millis = u32::try_from(margin.as_millis().max(0)).unwrap_or(u32::MAX);
         // Writing to a string cannot fail.
@@ -210,14 +207,14 @@ impl Changes {
     }
 
     fn minute(&mut self, at: Timestamp) -> &mut Minute {
-        self.minutes.entry(at.as_micros() / MICROS_PER_MINUTE).or_default()
+        self.minutes.entry(at.minute()).or_default()
     }
 
     pub(super) fn collisions(&mut self, key: &LeaseKey, owner: &str, times: u64, at: Timestamp) {
         let entry = self.collisions.entry((key.clone(), Box::from(owner))).or_insert((0, at));
         entry.0 += times;
         entry.1 = at;
-        *self.collision_days.entry((at.as_micros() / MICROS_PER_DAY, key.clone())).or_default() += times;
+        *self.collision_days.entry((at.day(), key.clone())).or_default() += times;
         let times = i64::try_from(times).unwrap_or(i64::MAX);
         self.refused += times;
         self.minute(at).refused += times;

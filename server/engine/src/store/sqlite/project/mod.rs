@@ -8,8 +8,8 @@ use domain::Timestamp;
 use domain::lease::{FencingToken, KeyState, Outage};
 use sqlx::sqlite::SqliteConnection;
 
+use self::changes::Changes;
 pub(super) use self::changes::RecentRenewals;
-use self::changes::{Changes, MICROS_PER_MINUTE};
 use super::rows;
 use crate::error::StoreError;
 use crate::timeline::{Happening, Line, Record};
@@ -128,7 +128,7 @@ pub(super) async fn forget(
     limit: u32,
 ) -> Result<Option<FencingToken>, StoreError> {
     if after.is_none() {
-        sqlx::query(FORGET_ACTIVITY).bind(ended_before.as_micros() / MICROS_PER_MINUTE).execute(&mut *db).await?;
+        sqlx::query(FORGET_ACTIVITY).bind(ended_before.minute()).execute(&mut *db).await?;
     }
     let after = after.map_or(0, FencingToken::as_i64);
     let (last, count): (Option<i64>, i64) =

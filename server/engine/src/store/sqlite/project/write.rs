@@ -12,8 +12,8 @@ use super::super::bulk::Bulk;
 use super::changes::{Changes, GrantDelta, KeyDelta, Made, Minute, Seen};
 use crate::error::StoreError;
 
-// "OR ROLLBACK" since a statement that fails takes the whole transaction with it anyway: without it SQLite would keep a copy
-// of every page that a statement of many rows changes, to undo that statement alone.
+// "OR ROLLBACK" since a statement that fails takes the whole transaction with it anyway: without it SQLite keeps a copy of
+// every page that a statement of many rows changes, to undo that statement alone. (For an upsert it does so all the same.)
 static INSERT_GRANTS: Bulk<4> = Bulk::new(
     "-- project grants made\nINSERT OR ROLLBACK INTO grants (token, lease_key, previous, owner, job_key, acquired_at, expires_at, \
      updated_at, ttl, renewals, recent_renewals, max_hold_until, min_hold_until, lock_delay, subjects, metadata, \
