@@ -169,7 +169,8 @@ fn details(event: &Event) -> String {
     });
     let refused = event.event.get("refused").and_then(|refused| refused.as_array()).map(|refused| {
         let times: u64 = refused.iter().filter_map(|one| one.get("times")?.as_u64()).sum();
-        format!("{times} refused on {} keys", refused.len())
+        let keys = refused.len();
+        format!("{times} refused on {keys} {}", if keys == 1 { "key" } else { "keys" })
     });
     told.chain(refused).collect::<Vec<_>>().join(", ")
 }

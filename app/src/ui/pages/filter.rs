@@ -73,7 +73,12 @@ impl Filter {
                 Some((name, value)) => {
                     let known = QUALIFIERS.iter().find(|(known, _)| *known == name);
                     let names = || QUALIFIERS.map(|(name, _)| format!("{name}:")).join(" ");
-                    (known.ok_or_else(|| format!("There is no qualifier {name}: there are {}.", names()))?.0, value)
+                    (
+                        known
+                            .ok_or_else(|| format!("There is no qualifier {name}. Those that there are: {}", names()))?
+                            .0,
+                        value,
+                    )
                 }
                 None => ("key", word.as_str()),
             };
