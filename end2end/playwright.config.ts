@@ -3,7 +3,10 @@ import { defineConfig } from '@playwright/test';
 // `cargo xtask test end2end` sets JOB_LEASES_PROGRAM (the server to start), JOB_LEASES_SITE (its optimised site, which the
 // server reads from the environment) and CHROMIUM. Each test starts a server of its own, on a free port and an empty folder.
 export default defineConfig({
-  testDir: 'tests',
+  projects: [
+    { name: 'tests', testDir: 'tests' },
+    { name: 'screenshots', testDir: 'screenshots' },
+  ],
   reporter: 'list',
   forbidOnly: true,
   retries: 0,

@@ -61,11 +61,17 @@ export class Server {
   }
 
   /** Calls an operation with the admin's token, or another one. */
-  async call(operation: string, request: object, token = TOKEN): Promise<{ status: number; body: any }> {
+  async call(
+    operation: string,
+    request: object,
+    token = TOKEN,
+    signal?: AbortSignal,
+  ): Promise<{ status: number; body: any }> {
     const response = await fetch(`${this.url}/api/v1/${operation}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       body: JSON.stringify(request),
+      signal,
     });
     return { status: response.status, body: await response.json() };
   }

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask serve`, `test`, `dev`, `dist`. They call cargo and other well-kept tools, and do
+//! The project's own commands: `cargo xtask serve`, `test`, `dev`, `bench`, `screenshots`, `dist`. They call cargo and other well-kept tools, and do
 //! by themselves only what no installed tool does: turn the frontend's WASM into a site.
 
 mod dev;
@@ -20,6 +20,8 @@ usage: cargo xtask COMMAND
   serve [-- ARGS]   build the server and its site, optimised, then run `job-leases serve ARGS`
   dev [-- ARGS]     the same with an unoptimised server, built again and restarted whenever a source file changes
   test [STEP ...]   check everything, as continuous integration does, or only the steps named
+  bench [-- ARGS]   measure the server as other machines get it; `bench -- --help` tells what can be chosen
+  screenshots       pictures of every page and state, in end2end/pictures
   dist              an archive with all that another machine needs to run the server";
 
 fn main() -> Result<()> {
@@ -28,7 +30,7 @@ fn main() -> Result<()> {
     let command = args.next();
     let rest: Vec<String> = args.collect();
     let passed_on = rest.strip_prefix(&["--".to_owned()]).unwrap_or(&rest);
-    if matches!(command.as_deref(), Some("serve" | "dev" | "test" | "dist")) {
+    if matches!(command.as_deref(), Some("serve" | "dev" | "test" | "bench" | "screenshots" | "dist")) {
         // First of all, rather than after some minutes of compiling.
         tools::ensure_wasm(&workspace)?;
     }
@@ -36,6 +38,8 @@ fn main() -> Result<()> {
         Some("serve") => serve(&workspace, passed_on),
         Some("dev") => dev::run(&workspace, passed_on),
         Some("test") => test::run(&workspace, &rest),
+        Some("bench") => bench(&workspace, passed_on),
+        Some("screenshots") => test::screenshots(&workspace),
         Some("dist") => dist::run(&workspace),
         Some("help" | "--help" | "-h") => {
             println!("{HELP}");
@@ -55,4 +59,13 @@ fn serve(workspace: &Workspace, args: &[String]) -> Result<()> {
         anyhow::Ok(server)
     })?;
     Err(Command::new(server).arg("serve").args(args).exec().into())
+}
+
+/// Measures the optimised server with its site, since pages are measured too.
+fn bench(workspace: &Workspace, args: &[String]) -> Result<()> {
+    let site = site::build(workspace)?;
+    let program = workspace.build_server(Profile::Dist)?;
+    workspace::run(workspace.cargo().args(["build", "--release", "--package", "bench"]))?;
+    let mut bench = Command::new(workspace.out(Profile::Release).join("bench"));
+    Err(bench.arg("--program").arg(program).env("JOB_LEASES_SITE", site).args(args).exec().into())
 }

@@ -21,7 +21,8 @@ const WASM_BUDGET: u64 = 220 * 1024;
 const CSS_BUDGET: u64 = 15 * 1024;
 
 /// The packages whose tests are compiled together: cargo then resolves their features once, for the end-to-end server too.
-const SERVER: [&str; 8] = ["--package", "engine", "--package", "app", "--features", "app/ssr", "--package", "server"];
+const SERVER: [&str; 10] =
+    ["--package", "engine", "--package", "app", "--features", "app/ssr", "--package", "server", "--package", "bench"];
 const WASM: [&str; 10] = [
     "--package",
     "app",
@@ -129,17 +130,30 @@ fn budgets(workspace: &Workspace, _: &mut Tally) -> Result<()> {
 /// The console in a browser, on the server that the step before has tested and the optimised site.
 fn end2end(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     run_command(workspace.cargo().args(["test", "--locked", "--no-run"]).args(SERVER))?;
+    count(&mut playwright(workspace, "tests")?, tally)
+}
+
+/// Pictures of every page and state, for people to look at.
+pub(crate) fn screenshots(workspace: &Workspace) -> Result<()> {
+    tools::ensure()?;
+    site::build(workspace)?;
+    run_command(workspace.cargo().args(["test", "--locked", "--no-run"]).args(SERVER))?;
+    run_command(&mut playwright(workspace, "screenshots")?)
+}
+
+/// Playwright on the server and the site as they were built for tests.
+fn playwright(workspace: &Workspace, project: &str) -> Result<Command> {
     let folder = workspace.root.join("end2end");
     run_command(Command::new("npm").current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))?;
     run_command(Command::new("npm").current_dir(&folder).args(["run", "--silent", "check"]))?;
     let mut playwright = Command::new("npm");
     playwright
         .current_dir(&folder)
-        .args(["exec", "--", "playwright", "test"])
+        .args(["exec", "--", "playwright", "test", "--project", project])
         .env("CHROMIUM", tools::browser().context("a browser was found at the start")?)
         .env("JOB_LEASES_PROGRAM", workspace.out(Profile::Debug).join("job-leases"))
         .env("JOB_LEASES_SITE", workspace.out(Profile::Release).join("site"));
-    count(&mut playwright, tally)
+    Ok(playwright)
 }
 
 /// Runs a test runner, passing its output on and adding up what it reports.

@@ -49,6 +49,8 @@ impl Engine {
     pub async fn retain(&self, call: Call) -> Result<(), Fault> {
         let retention = self.0.retention;
         let now = self.now();
+        // What is old enough to go has come to the read models, however long they may wait for more.
+        self.timeline().settled().await;
         let ended_before = ago(now, retention.grants);
         let mut after: Option<FencingToken> = None;
         loop {

@@ -139,6 +139,15 @@ impl Work {
         self.alive.as_ref().is_none_or(|alive| alive.load(Ordering::Acquire))
     }
 
+    /// How many commands it is.
+    pub(super) fn weight(&self) -> usize {
+        match &self.task {
+            Task::Many(requests) => requests.len(),
+            Task::Batch(commands) => commands.len(),
+            _ => 1,
+        }
+    }
+
     /// The keys it needs.
     pub(super) fn keys(&self) -> impl Iterator<Item = &LeaseKey> {
         let many: &[(LeaseKey, Acquire)] = match &self.task {

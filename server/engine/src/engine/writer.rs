@@ -26,8 +26,8 @@ use crate::metrics::{ByCode, ByCommand, Metrics, seconds};
 use crate::store::{Batch, CommitError, Store, Tx};
 use crate::timeline::{Happening, Line, Record};
 
-/// The most commands in one batch.
-const BATCH: usize = 256;
+/// A batch with so many commands takes in no more: what comes later would share its flush, but wait for all of it.
+const BATCH: usize = 512;
 
 /// How often refusals are written and the clock's mark is renewed.
 const TICK: Duration = Duration::from_secs(1);
@@ -96,7 +96,10 @@ impl<S: Store> Writer<S> {
                     closing = true;
                 }
                 Some((key, lease_id)) = self.lost.recv() => works.push(self.undelivered(key, lease_id)),
-                count = self.works.recv_many(&mut works, BATCH) => if count == 0 { break },
+                work = self.works.recv() => match work {
+                    Some(work) => works.push(work),
+                    None => break,
+                },
                 Some(key) = self.left.recv() => {
                     self.callers.forget_gone();
                     works.push(self.settle(key));
@@ -151,9 +154,11 @@ impl<S: Store> Writer<S> {
             self.callers.forget_gone();
             works.splice(0..0, first);
         }
-        while works.len() < BATCH
+        let mut weight: usize = works.iter().map(Work::weight).sum();
+        while weight < BATCH
             && let Ok(work) = self.works.try_recv()
         {
+            weight += work.weight();
             works.push(work);
         }
     }

@@ -2,16 +2,19 @@
 //!
 //! Its newest lines are kept in memory; older ones are read from the database. Readers go by position.
 
+mod changes;
 mod projector;
 mod record;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
+pub(crate) use changes::{Changes, Folded, GrantDelta, KeyDelta, Made, MinuteDelta, RecentRenewals, Seen};
 pub(crate) use projector::{Projection, Request, catch_up, follow};
 pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refused, chain};
 
@@ -21,7 +24,10 @@ use crate::error::StoreError;
 const RECENT: usize = 12_288;
 
 /// How many lines may wait to be applied to the read models before the writer waits for them.
-const BACKLOG: i64 = 8_192;
+const BACKLOG: i64 = 98_304;
+
+/// So many lines are folded for the read models at once, if they come quickly; but for these, whoever folds sleeps.
+const UNFOLDED: i64 = 1_024;
 
 /// How long a list waits for the read models to come to what was committed when it was asked.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -61,6 +67,10 @@ pub struct Timeline {
     recent: RwLock<VecDeque<Line>>,
     head: watch::Sender<Position>,
     applied: watch::Sender<Position>,
+    /// How far lines were folded for the read models.
+    folded: AtomicI64,
+    /// There is something to fold: the first line after all were folded, or many.
+    unfolded: Notify,
     /// Somebody waits for the read models.
     wanted: Notify,
     lines: Box<dyn Lines>,
@@ -73,6 +83,8 @@ impl Timeline {
             recent: RwLock::default(),
             head: watch::Sender::new(head),
             applied: watch::Sender::new(applied),
+            folded: AtomicI64::new(applied.0),
+            unfolded: Notify::new(),
             wanted: Notify::new(),
             lines,
         }
@@ -170,7 +182,7 @@ impl Timeline {
 
     /// Lines that have just been committed.
     pub(crate) fn push(&self, lines: &[Line]) {
-        let Some(last) = lines.last() else { return };
+        let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return };
         {
             let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
             recent.extend(lines.iter().cloned());
@@ -178,6 +190,10 @@ impl Timeline {
             recent.drain(..excess);
         }
         self.head.send_replace(last.position);
+        let folded = self.folded.load(Ordering::Acquire);
+        if last.position.0 - folded >= UNFOLDED || folded + 1 >= first.position.0 {
+            self.unfolded.notify_one();
+        }
     }
 
     /// Lines that retention took away are not to be had from memory either.
@@ -190,11 +206,20 @@ impl Timeline {
     pub(crate) fn reset(&self, head: Position) {
         self.recent.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.head.send_replace(head);
+        self.unfolded.notify_one();
     }
 
     /// Lets go of the database: only what is in memory can be read from now on.
     pub(crate) async fn close(&self) {
         self.lines.close().await;
+    }
+
+    fn folded(&self) -> Position {
+        Position(self.folded.load(Ordering::Acquire))
+    }
+
+    fn set_folded(&self, position: Position) {
+        self.folded.store(position.0, Ordering::Release);
     }
 
     fn set_applied(&self, position: Position) {

@@ -1,37 +1,40 @@
 //! Keeps the read models behind the timeline, and not far behind.
+//!
+//! Lines are folded as they come: what is held for the read models is each changed key and grant once, not the lines. Of what
+//! was folded many lines are written together, since a page of the database that is written once for all of them costs a
+//! fraction of what it would for each. Whoever reads the models asks for what is there to be written at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Line, Position, ReadError, Timeline};
+use super::{Folded, Position, ReadError, Timeline};
 use domain::Timestamp;
 use domain::lease::FencingToken;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
 
-/// Lines in one transaction: many, since a key that changed often is written once.
-const BATCH: u32 = 8_192;
+/// Lines that are read at once.
+const PIECE: u32 = 4_096;
 
-/// How long lines may wait for company: a page of the database that is written once for many of them costs a fraction of
-/// what it would for each. What reads the models asks for them at once.
-const LINGER: Duration = Duration::from_millis(250);
+/// How long lines may wait for company.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// So many lines do not wait for more.
-const PLENTY: i64 = 4_096;
+const PLENTY: usize = 32_768;
 
 /// After an error.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The read models of some database.
 pub(crate) trait Projection: Send {
-    /// Applies lines that follow those applied before, all or none.
-    fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Writes what lines came to that follow those written before, all or nothing.
+    fn write<'a>(&'a mut self, folded: &'a Folded) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Makes all that was applied durable, so that the lines are not needed for it any more. False if it could not be
+    /// Makes all that was written durable, so that the lines are not needed for it any more. False if it could not be
     /// done just now.
     fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>>;
 
@@ -63,8 +66,14 @@ pub(crate) enum Request {
 
 /// Applies all that is committed, before anybody is served.
 pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projection) -> Result<(), ReadError> {
-    while step(timeline, projection).await? {}
-    Ok(())
+    loop {
+        let mut folded = Folded::default();
+        while folded.lines < PLENTY && take(timeline, &mut folded).await? {}
+        if folded.lines == 0 {
+            return Ok(());
+        }
+        write(timeline, projection, &folded).await?;
+    }
 }
 
 /// Applies what comes, until told to stop; then closes the read models.
@@ -86,41 +95,125 @@ async fn keep_up(
     mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
-    let mut head = timeline.subscribe();
+    let mut folded = Folded::default();
     loop {
-        let request = tokio::select! {
-            biased;
-            request = requests.recv() => request,
-            changed = head.wait_for(|head| *head > timeline.applied()) => {
-                if changed.is_err() { return }
-                None
+        match gather(timeline, &mut folded, &mut requests, &stop).await {
+            Ok(Next::Stop) => return,
+            Ok(Next::Serve(request)) => {
+                serve(timeline, projection, request).await;
+                continue;
             }
-            () = stop.cancelled() => return,
-        };
-        if let Some(request) = request {
-            serve(timeline, projection, request).await;
-            continue;
-        }
-        if timeline.head().0 - timeline.applied().0 < PLENTY {
-            tokio::select! {
-                biased;
-                () = timeline.wanted.notified() => {}
-                () = stop.cancelled() => {}
-                _ = head.wait_for(|head| head.0 - timeline.applied().0 >= PLENTY) => {}
-                () = tokio::time::sleep(LINGER) => {}
-            }
-        }
-        match step(timeline, projection).await {
-            Ok(_) => applied(timeline.applied()),
+            Ok(Next::Write) => {}
             Err(error) => {
-                tracing::error!(%error, "the read models could not be brought up to the timeline");
-                if stop.is_cancelled() {
+                tracing::error!(%error, "the timeline could not be read for the read models");
+                if pause(&stop).await {
                     return;
                 }
-                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        }
+        // Lines go on being folded meanwhile, or they would pile up.
+        let mut next = Folded::default();
+        loop {
+            let written = write(timeline, projection, &folded);
+            match while_writing(timeline, &mut next, written).await {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::error!(%error, "the read models could not be brought up to the timeline");
+                    if pause(&stop).await {
+                        return;
+                    }
+                }
+            }
+        }
+        applied(timeline.applied());
+        folded = next;
+    }
+}
+
+/// Waits a while after an error; whether it is time to stop.
+async fn pause(stop: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => true,
+        () = tokio::time::sleep(PAUSE) => false,
+    }
+}
+
+enum Next {
+    /// What was folded is to be written.
+    Write,
+    Serve(Request),
+    Stop,
+}
+
+/// Folds what comes until it is enough, has waited long enough, or somebody waits for it.
+async fn gather(
+    timeline: &Timeline,
+    folded: &mut Folded,
+    requests: &mut mpsc::Receiver<Request>,
+    stop: &CancellationToken,
+) -> Result<Next, ReadError> {
+    let mut linger = None;
+    loop {
+        take(timeline, folded).await?;
+        if folded.lines >= PLENTY {
+            return Ok(Next::Write);
+        }
+        if folded.lines > 0 && linger.is_none() {
+            linger = Some(Box::pin(tokio::time::sleep(LINGER)));
+        }
+        tokio::select! {
+            biased;
+            Some(request) = requests.recv() => return Ok(Next::Serve(request)),
+            () = stop.cancelled() => return Ok(Next::Stop),
+            () = timeline.wanted.notified() => {
+                while take(timeline, folded).await? {}
+                // Nothing is to be had by waiting for what is there already.
+                if folded.lines > 0 {
+                    return Ok(Next::Write);
+                }
+            }
+            () = timeline.unfolded.notified() => {}
+            () = async { if let Some(linger) = &mut linger { linger.await } }, if linger.is_some() => {
+                while take(timeline, folded).await? {}
+                return Ok(Next::Write);
             }
         }
     }
+}
+
+/// Folds what comes while something is written.
+async fn while_writing(
+    timeline: &Timeline,
+    next: &mut Folded,
+    written: impl Future<Output = Result<(), ReadError>>,
+) -> Result<(), ReadError> {
+    let mut written = std::pin::pin!(written);
+    loop {
+        tokio::select! {
+            biased;
+            written = &mut written => return written,
+            // Beyond that the writer at the door waits.
+            () = timeline.unfolded.notified(), if next.lines < 2 * PLENTY => drop(take(timeline, next).await?),
+        }
+    }
+}
+
+/// Folds lines that came after all that were folded before; whether there may be more.
+async fn take(timeline: &Timeline, folded: &mut Folded) -> Result<bool, ReadError> {
+    let lines = timeline.read_after(timeline.folded(), PIECE).await?;
+    let Some(last) = lines.last() else { return Ok(false) };
+    folded.take(&lines);
+    timeline.set_folded(last.position);
+    Ok(lines.len() == PIECE as usize)
+}
+
+async fn write(timeline: &Timeline, projection: &mut dyn Projection, folded: &Folded) -> Result<(), ReadError> {
+    projection.write(folded).await?;
+    if let Some((position, _)) = folded.last {
+        timeline.set_applied(position);
+    }
+    Ok(())
 }
 
 async fn serve(timeline: &Timeline, projection: &mut dyn Projection, request: Request) {
@@ -135,13 +228,4 @@ async fn serve(timeline: &Timeline, projection: &mut dyn Projection, request: Re
             let _ = reply.send(projection.forget(ended_before, after, limit).await);
         }
     }
-}
-
-/// Applies one batch; whether there was one.
-async fn step(timeline: &Timeline, projection: &mut dyn Projection) -> Result<bool, ReadError> {
-    let lines = timeline.read_after(timeline.applied(), BATCH).await?;
-    let Some(last) = lines.last() else { return Ok(false) };
-    projection.apply(&lines).await?;
-    timeline.set_applied(last.position);
-    Ok(true)
 }

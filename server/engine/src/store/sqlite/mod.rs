@@ -8,6 +8,7 @@ mod access;
 mod bulk;
 mod files;
 mod kept;
+mod lists;
 mod memory;
 mod open;
 mod project;
@@ -314,7 +315,7 @@ mod tests {
         for sql in on_views {
             views.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         }
-        for sql in reading::lists() {
+        for sql in lists::statements() {
             views.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
         }
     }

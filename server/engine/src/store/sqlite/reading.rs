@@ -1,18 +1,17 @@
 //! Lists, history and counters, read from the models.
 
-use domain::lease::{LeaseStatus, Outcome};
 use domain::{LeaseKey, Timestamp};
 use futures::future::BoxFuture;
-use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool, SqliteRow};
-use sqlx::{QueryBuilder, Row as _};
+use sqlx::Row as _;
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
-use super::project::RecentRenewals;
+use super::lists::{self, Way, after_prefix, outermost};
 use super::rows::{self, grant_columns};
 use crate::error::StoreError;
 use crate::reading::{
     Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Page, Reading, SortField,
 };
-use crate::timeline::Position;
+use crate::timeline::{Position, RecentRenewals};
 
 const HISTORY: &str = concat!(
     "-- history\nWITH RECURSIVE chain (token, depth) AS (\
@@ -60,42 +59,6 @@ pub(super) fn statements() -> Vec<&'static str> {
     ]
 }
 
-/// The statements of lists, for all filters and orders, for the test that prepares them.
-#[cfg(test)]
-pub(super) fn lists() -> Vec<String> {
-    use crate::reading::Sort;
-    use domain::{JobKey, Owner, Subject};
-    let statuses = [LeaseStatus::Held, LeaseStatus::Breaking]
-        .into_iter()
-        .chain(Outcome::ALL.into_iter().map(LeaseStatus::Ended))
-        .map(Some)
-        .chain([None]);
-    let fields = [SortField::LeaseKey, SortField::AcquiredAt, SortField::ExpiresAt, SortField::UpdatedAt];
-    let mut all = Vec::new();
-    for status in statuses {
-        for field in fields {
-            for (index, current_only) in [true, false, true, false].into_iter().enumerate() {
-                let filtered = index > 1;
-                let cursor = Cursor { field, value: 1, lease_key: "k".to_owned(), token: 1 };
-                let query = ListQuery {
-                    current_only,
-                    prefix: filtered.then(|| "a".to_owned()),
-                    allowed_prefixes: if filtered { vec!["a".to_owned(), "b".to_owned()] } else { Vec::new() },
-                    owner: filtered.then(|| Owner::parse("o").ok()).flatten(),
-                    job_key: filtered.then(|| JobKey::parse("j").ok()).flatten(),
-                    subject: filtered.then(|| Subject::parse("customer:acme").ok()).flatten(),
-                    status,
-                    sort: Sort { field, descending: filtered },
-                    limit: 5,
-                    cursor: filtered.then_some(cursor),
-                };
-                all.push(list_sql(&query, Timestamp::EPOCH).sql().as_str().to_owned());
-            }
-        }
-    }
-    all
-}
-
 /// Reads the read models of the embedded store.
 #[derive(Clone)]
 pub(crate) struct SqliteReading {
@@ -108,8 +71,9 @@ impl SqliteReading {
     }
 
     async fn list(&self, query: ListQuery, now: Timestamp) -> Result<Page, StoreError> {
-        let mut sql = list_sql(&query, now);
         let mut snapshot = self.views.begin().await?;
+        let way = Way::choose(&mut snapshot, &query).await?;
+        let mut sql = lists::sql(&query, way, now);
         let found = sql.build().fetch_all(&mut *snapshot).await?;
         let mut page = page(&mut snapshot, &found).await?;
         snapshot.commit().await?;
@@ -227,128 +191,6 @@ async fn page(snapshot: &mut SqliteConnection, found: &[SqliteRow]) -> Result<Pa
     Ok(Page { rows, next: None, as_of: Position(applied) })
 }
 
-/// The least text that is greater than all that begin with `prefix`: its last character that has a successor, replaced
-/// by it. Without one, what is greater than every key.
-fn after_prefix(prefix: &str) -> String {
-    let mut chars: Vec<char> = prefix.chars().collect();
-    while let Some(last) = chars.pop() {
-        // Surrogates are no characters: the one after U+D7FF is U+E000.
-        let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) };
-        if let Some(next) = next {
-            chars.push(next);
-            return chars.into_iter().collect();
-        }
-    }
-    "\u{10ffff}".repeat(LeaseKey::MAX_BYTES)
-}
-
-/// The prefixes that are not below another of them.
-fn outermost(prefixes: &[String]) -> impl Iterator<Item = &str> {
-    let inner = |prefix: &String| prefixes.iter().any(|other| other != prefix && prefix.starts_with(other.as_str()));
-    let mut seen = std::collections::BTreeSet::new();
-    prefixes.iter().filter(move |prefix| !inner(prefix) && seen.insert(prefix.as_str())).map(String::as_str)
-}
-
-fn list_sql(query: &ListQuery, now: Timestamp) -> QueryBuilder<Sqlite> {
-    let mut sql = QueryBuilder::new(concat!("-- list\nSELECT g.lease_key, ", grant_columns!(), " FROM "));
-    sql.push(match (query.current_only, query.subject.is_some()) {
-        (true, false) => "keys AS k JOIN grants AS g ON g.token = k.token",
-        (true, true) => "subjects AS s JOIN grants AS g ON g.token = s.token JOIN keys AS k ON k.token = g.token",
-        (false, false) => "grants AS g",
-        (false, true) => "subjects AS s JOIN grants AS g ON g.token = s.token",
-    });
-    sql.push(" WHERE true");
-    let (key, token) = if query.current_only { ("k.lease_key", "k.token") } else { ("g.lease_key", "g.token") };
-    if let Some(subject) = &query.subject {
-        sql.push(" AND s.subject = ").push_bind(subject.as_str().to_owned());
-    }
-    if let Some(prefix) = &query.prefix {
-        within(&mut sql, key, std::slice::from_ref(prefix));
-    }
-    if !query.allowed_prefixes.is_empty() {
-        within(&mut sql, key, &query.allowed_prefixes);
-    }
-    if let Some(owner) = &query.owner {
-        sql.push(" AND g.owner = ").push_bind(owner.as_str().to_owned());
-    }
-    if let Some(job_key) = &query.job_key {
-        sql.push(" AND g.job_key = ").push_bind(job_key.as_str().to_owned());
-    }
-    if let Some(status) = query.status {
-        with_status(&mut sql, status, now);
-    }
-    let (column, descending) = match query.sort.field {
-        SortField::LeaseKey => (key, query.sort.descending),
-        SortField::AcquiredAt => (token, query.sort.descending),
-        SortField::ExpiresAt => {
-            (if query.current_only { "k.expires_at" } else { "g.expires_at" }, query.sort.descending)
-        }
-        SortField::UpdatedAt => {
-            (if query.current_only { "k.updated_at" } else { "g.updated_at" }, query.sort.descending)
-        }
-    };
-    let (beyond, order) = if descending { (" < ", " DESC") } else { (" > ", "") };
-    if let Some(cursor) = &query.cursor {
-        match query.sort.field {
-            SortField::LeaseKey => {
-                sql.push(" AND (").push(column).push(", ").push(token).push(")").push(beyond).push("(");
-                sql.push_bind(cursor.lease_key.clone()).push(", ").push_bind(cursor.token).push(")");
-            }
-            SortField::AcquiredAt => {
-                sql.push(" AND ").push(token).push(beyond).push_bind(cursor.token);
-            }
-            SortField::ExpiresAt | SortField::UpdatedAt => {
-                sql.push(" AND (").push(column).push(", ").push(token).push(")").push(beyond).push("(");
-                sql.push_bind(cursor.value).push(", ").push_bind(cursor.token).push(")");
-            }
-        }
-    }
-    // An index that does not hold keys without a grant serves only a query that cannot want them.
-    sql.push(" AND ").push(token).push(" IS NOT NULL ORDER BY ").push(column).push(order);
-    if column != token {
-        sql.push(", ").push(token).push(order);
-    }
-    sql.push(" LIMIT ").push_bind(i64::from(query.limit) + 1);
-    sql
-}
-
-fn within(sql: &mut QueryBuilder<Sqlite>, key: &'static str, prefixes: &[String]) {
-    sql.push(" AND (");
-    for (index, prefix) in prefixes.iter().enumerate() {
-        if index > 0 {
-            sql.push(" OR ");
-        }
-        sql.push("(").push(key).push(" >= ").push_bind(prefix.clone());
-        sql.push(" AND ").push(key).push(" < ").push_bind(after_prefix(prefix)).push(")");
-    }
-    sql.push(")");
-}
-
-/// The same rule as `Lease::status`: what is over is over, whether its end is recorded or not.
-fn with_status(sql: &mut QueryBuilder<Sqlite>, status: LeaseStatus, now: Timestamp) {
-    let now = now.as_micros();
-    match status {
-        LeaseStatus::Held => {
-            sql.push(" AND g.outcome IS NULL AND g.breaking IS NULL AND g.expires_at > ").push_bind(now);
-        }
-        LeaseStatus::Breaking => {
-            sql.push(" AND g.outcome IS NULL AND g.breaking IS NOT NULL AND g.expires_at > ").push_bind(now);
-        }
-        LeaseStatus::Ended(outcome) => {
-            sql.push(" AND (g.outcome = ").push_bind(outcome.as_str());
-            let unrecorded = match outcome {
-                Outcome::Expired => " OR g.outcome IS NULL AND coalesce(g.break_ends_at > g.expires_at, true)",
-                Outcome::Broken => " OR g.outcome IS NULL AND g.break_ends_at <= g.expires_at",
-                _ => "",
-            };
-            if !unrecorded.is_empty() {
-                sql.push(unrecorded).push(" AND g.expires_at <= ").push_bind(now);
-            }
-            sql.push(")");
-        }
-    }
-}
-
 impl Reading for SqliteReading {
     fn list(&self, query: ListQuery, now: Timestamp) -> BoxFuture<'_, Result<Page, StoreError>> {
         Box::pin(self.list(query, now))
@@ -372,19 +214,5 @@ impl Reading for SqliteReading {
 
     fn due(&self, now: Timestamp, limit: u32) -> BoxFuture<'_, Result<Vec<LeaseKey>, StoreError>> {
         Box::pin(self.due(now, limit))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_prefix_is_after_all_that_begin_with_it_and_nothing_else() {
-        for (prefix, after) in [("a", "b"), ("a/", "a0"), ("a\u{d7ff}", "a\u{e000}"), ("a\u{10ffff}", "b")] {
-            assert_eq!(after_prefix(prefix), after);
-            assert!(format!("{prefix}\u{10ffff}\u{10ffff}").as_str() < after);
-        }
-        assert!(after_prefix("").as_str() > "\u{10ffff}z");
     }
 }

@@ -13,7 +13,7 @@ use super::files::{beside, file_error};
 use super::open::{self, Head};
 use super::{kept, project};
 use crate::error::{OpenError, StoreError};
-use crate::timeline::{Hash, Line, Position, Projection};
+use crate::timeline::{Folded, Hash, Position, Projection};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite-views");
 
@@ -170,8 +170,8 @@ async fn greatest_token(db: &mut SqliteConnection) -> Result<u64, StoreError> {
 pub(super) struct ViewWriter(pub(super) SqliteConnection);
 
 impl Projection for ViewWriter {
-    fn apply<'a>(&'a mut self, lines: &'a [Line]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(project::apply(&mut self.0, lines))
+    fn write<'a>(&'a mut self, folded: &'a Folded) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(project::write(&mut self.0, folded))
     }
 
     fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>> {

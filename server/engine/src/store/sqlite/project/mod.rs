@@ -1,18 +1,15 @@
 //! Bringing the read models up to a line of the timeline: one transaction for many lines, each key and grant written
 //! once, in the order of their names, together with how far the models have come.
 
-mod changes;
 mod write;
 
 use domain::Timestamp;
 use domain::lease::{FencingToken, KeyState, Outage};
 use sqlx::sqlite::SqliteConnection;
 
-use self::changes::Changes;
-pub(super) use self::changes::RecentRenewals;
 use super::rows;
 use crate::error::StoreError;
-use crate::timeline::{Happening, Line, Record};
+use crate::timeline::{Changes, Folded};
 
 const SET_PROGRESS: &str = "-- project progress\nUPDATE progress SET applied = ?1, hash = ?2 WHERE id = 1";
 /// The same rule as `Outage::expiry`, for all leases that were alive at its start.
@@ -54,11 +51,10 @@ pub(super) fn statements() -> Vec<&'static str> {
     write::statements().chain(singles).collect()
 }
 
-/// Applies lines that follow each other, and says so in the same transaction.
-pub(super) async fn apply(db: &mut SqliteConnection, lines: &[Line]) -> Result<(), StoreError> {
-    let Some(last) = lines.last() else { return Ok(()) };
+/// Writes what lines came to, and how far that is in the same transaction.
+pub(super) async fn write(db: &mut SqliteConnection, folded: &Folded) -> Result<(), StoreError> {
     sqlx::query(BEGIN).execute(&mut *db).await?;
-    let result = apply_all(db, lines, last).await;
+    let result = write_all(db, folded).await;
     end(db, result).await
 }
 
@@ -70,7 +66,7 @@ pub(super) async fn begin_with(db: &mut SqliteConnection, states: &[KeyState]) -
         changes.kept(state);
     }
     sqlx::query(BEGIN).execute(&mut *db).await?;
-    let result = changes.write(db).await;
+    let result = write::changes(&changes, db).await;
     end(db, result).await
 }
 
@@ -88,28 +84,16 @@ async fn end(db: &mut SqliteConnection, result: Result<(), StoreError>) -> Resul
     }
 }
 
-async fn apply_all(db: &mut SqliteConnection, lines: &[Line], last: &Line) -> Result<(), StoreError> {
-    let mut changes = Changes::default();
-    for line in lines {
-        match &*line.record {
-            Record::Lease(event) => changes.lease(line, event),
-            Record::Other(other) => match &other.happening {
-                // An outage reads what is there: what came before it must be there first.
-                Happening::Outage(outage) => {
-                    std::mem::take(&mut changes).write(db).await?;
-                    through(db, outage).await?;
-                }
-                Happening::Collisions { refused } => {
-                    for refused in refused {
-                        changes.collisions(&refused.lease_key, refused.owner.as_str(), refused.times, other.at);
-                    }
-                }
-                _ => {}
-            },
+async fn write_all(db: &mut SqliteConnection, folded: &Folded) -> Result<(), StoreError> {
+    for (outage, changes) in &folded.stretches {
+        if let Some(outage) = outage {
+            through(db, outage).await?;
         }
+        write::changes(changes, db).await?;
     }
-    changes.write(db).await?;
-    sqlx::query(SET_PROGRESS).bind(last.position.0).bind(last.hash.as_slice()).execute(db).await?;
+    if let Some((position, hash)) = &folded.last {
+        sqlx::query(SET_PROGRESS).bind(position.0).bind(hash.as_slice()).execute(db).await?;
+    }
     Ok(())
 }
 

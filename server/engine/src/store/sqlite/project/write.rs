@@ -9,8 +9,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 
 use super::super::bulk::Bulk;
-use super::changes::{Changes, GrantDelta, KeyDelta, Made, Minute, Seen};
 use crate::error::StoreError;
+use crate::timeline::{Changes, GrantDelta, KeyDelta, Made, MinuteDelta, Seen};
 
 // "OR ROLLBACK" since a statement that fails takes the whole transaction with it anyway: without it SQLite keeps a copy of
 // every page that a statement of many rows changes, to undo that statement alone. (For an upsert it does so all the same.)
@@ -105,87 +105,81 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     bulks.into_iter().flat_map(Bulk::all).chain([ADD_TO_COUNTER, SET_HELD])
 }
 
-impl Changes {
-    /// Writes all of it.
-    pub(super) async fn write(self, db: &mut SqliteConnection) -> Result<(), StoreError> {
-        let granted = i64::try_from(self.made.len()).unwrap_or(i64::MAX);
-        let subjects: Vec<(FencingToken, &str)> = self
-            .made
-            .iter()
-            .flat_map(|(token, made)| made.lease.subjects.iter().map(|subject| (*token, subject.as_str())))
-            .collect();
-        let made: Vec<_> = self.made.values().collect();
-        for (sql, rows) in INSERT_GRANTS.statements(&made) {
-            rows.iter().fold(sqlx::query(sql), |query, row| bind_grant(query, row)).execute(&mut *db).await?;
-        }
-        for (sql, rows) in INSERT_SUBJECTS.statements(&subjects) {
-            let bind = |query: Bound<'static>, (token, subject): &(FencingToken, &str)| {
-                query.bind((*subject).to_owned()).bind(token.as_i64())
-            };
-            rows.iter().fold(sqlx::query(sql), bind).execute(&mut *db).await?;
-        }
-        let changed: Vec<_> = self.changed.iter().collect();
-        for (sql, rows) in UPDATE_GRANTS.statements(&changed) {
-            let query = rows.iter().fold(sqlx::query(sql), |query, (token, delta)| delta.bind(query, **token));
-            query.execute(&mut *db).await?;
-        }
-        let keys: Vec<_> = self.keys.iter().collect();
-        for (sql, rows) in UPSERT_KEYS.statements(&keys) {
-            rows.iter().fold(sqlx::query(sql), |query, (key, delta)| delta.bind(query, key)).execute(&mut *db).await?;
-        }
-        let owners = upsert_seen(db, &UPSERT_OWNERS, &self.owners).await?;
-        let jobs = upsert_seen(db, &UPSERT_JOBS, &self.jobs).await?;
-        let collisions: Vec<_> = self.collisions.iter().collect();
-        for (sql, rows) in UPSERT_COLLISIONS.statements(&collisions) {
-            let query = rows.iter().fold(sqlx::query(sql), |query, ((key, owner), (times, at))| {
-                query
-                    .bind(key.as_str().to_owned())
-                    .bind(owner.to_string())
-                    .bind(times.cast_signed())
-                    .bind(at.as_micros())
-            });
-            query.execute(&mut *db).await?;
-        }
-        let days: Vec<_> = self.collision_days.iter().collect();
-        for (sql, rows) in UPSERT_COLLISION_DAYS.statements(&days) {
-            let query = rows.iter().fold(sqlx::query(sql), |query, ((day, key), times)| {
-                query.bind(*day).bind(key.as_str().to_owned()).bind(times.cast_signed())
-            });
-            query.execute(&mut *db).await?;
-        }
-        let first_grants = made.iter().filter(|made| made.previous.is_none()).count();
-        let counted = [
-            ("grants", granted),
-            ("live", self.live),
-            ("keys", i64::try_from(first_grants).unwrap_or(i64::MAX)),
-            ("owners", owners),
-            ("jobs", jobs),
-            ("collisions", self.refused),
-        ];
-        for (name, by) in counted {
-            if by != 0 {
-                sqlx::query(ADD_TO_COUNTER).bind(name).bind(by).execute(&mut *db).await?;
-            }
-        }
-        for (sql, rows) in INSERT_INTERVENTIONS.statements(&self.interventions) {
-            let query = rows.iter().fold(sqlx::query(sql), |query, (key, position, event)| {
-                query.bind(key.as_str().to_owned()).bind(position.0).bind(event.to_string())
-            });
-            query.execute(&mut *db).await?;
-        }
-        let minutes: Vec<_> = self.minutes.iter().collect();
-        for (sql, rows) in UPSERT_ACTIVITY.statements(&minutes) {
-            let query = rows.iter().fold(sqlx::query(sql), |query, (minute, happened)| {
-                let Minute { granted, renewed, released, cut_short, refused } = **happened;
-                query.bind(**minute).bind(granted).bind(renewed).bind(released).bind(cut_short).bind(refused)
-            });
-            query.execute(&mut *db).await?;
-        }
-        if let Some((minute, _)) = minutes.last() {
-            sqlx::query(SET_HELD).bind(**minute).execute(&mut *db).await?;
-        }
-        Ok(())
+/// Writes all of it.
+pub(super) async fn changes(changes: &Changes, db: &mut SqliteConnection) -> Result<(), StoreError> {
+    let granted = i64::try_from(changes.made.len()).unwrap_or(i64::MAX);
+    let subjects: Vec<(FencingToken, &str)> = changes
+        .made
+        .iter()
+        .flat_map(|(token, made)| made.lease.subjects.iter().map(|subject| (*token, subject.as_str())))
+        .collect();
+    let made: Vec<_> = changes.made.values().collect();
+    for (sql, rows) in INSERT_GRANTS.statements(&made) {
+        rows.iter().fold(sqlx::query(sql), |query, row| bind_grant(query, row)).execute(&mut *db).await?;
     }
+    for (sql, rows) in INSERT_SUBJECTS.statements(&subjects) {
+        let bind = |query: Bound<'static>, (token, subject): &(FencingToken, &str)| {
+            query.bind((*subject).to_owned()).bind(token.as_i64())
+        };
+        rows.iter().fold(sqlx::query(sql), bind).execute(&mut *db).await?;
+    }
+    let changed: Vec<_> = changes.changed.iter().collect();
+    for (sql, rows) in UPDATE_GRANTS.statements(&changed) {
+        let query = rows.iter().fold(sqlx::query(sql), |query, (token, delta)| bind_change(query, **token, delta));
+        query.execute(&mut *db).await?;
+    }
+    let keys: Vec<_> = changes.keys.iter().collect();
+    for (sql, rows) in UPSERT_KEYS.statements(&keys) {
+        rows.iter().fold(sqlx::query(sql), |query, (key, delta)| bind_key(query, key, delta)).execute(&mut *db).await?;
+    }
+    let owners = upsert_seen(db, &UPSERT_OWNERS, &changes.owners).await?;
+    let jobs = upsert_seen(db, &UPSERT_JOBS, &changes.jobs).await?;
+    let collisions: Vec<_> = changes.collisions.iter().collect();
+    for (sql, rows) in UPSERT_COLLISIONS.statements(&collisions) {
+        let query = rows.iter().fold(sqlx::query(sql), |query, ((key, owner), (times, at))| {
+            query.bind(key.as_str().to_owned()).bind(owner.to_string()).bind(times.cast_signed()).bind(at.as_micros())
+        });
+        query.execute(&mut *db).await?;
+    }
+    let days: Vec<_> = changes.collision_days.iter().collect();
+    for (sql, rows) in UPSERT_COLLISION_DAYS.statements(&days) {
+        let query = rows.iter().fold(sqlx::query(sql), |query, ((day, key), times)| {
+            query.bind(*day).bind(key.as_str().to_owned()).bind(times.cast_signed())
+        });
+        query.execute(&mut *db).await?;
+    }
+    let first_grants = made.iter().filter(|made| made.previous.is_none()).count();
+    let counted = [
+        ("grants", granted),
+        ("live", changes.live),
+        ("keys", i64::try_from(first_grants).unwrap_or(i64::MAX)),
+        ("owners", owners),
+        ("jobs", jobs),
+        ("collisions", changes.refused),
+    ];
+    for (name, by) in counted {
+        if by != 0 {
+            sqlx::query(ADD_TO_COUNTER).bind(name).bind(by).execute(&mut *db).await?;
+        }
+    }
+    for (sql, rows) in INSERT_INTERVENTIONS.statements(&changes.interventions) {
+        let query = rows.iter().fold(sqlx::query(sql), |query, (key, position, event)| {
+            query.bind(key.as_str().to_owned()).bind(position.0).bind(event.to_string())
+        });
+        query.execute(&mut *db).await?;
+    }
+    let minutes: Vec<_> = changes.minutes.iter().collect();
+    for (sql, rows) in UPSERT_ACTIVITY.statements(&minutes) {
+        let query = rows.iter().fold(sqlx::query(sql), |query, (minute, happened)| {
+            let MinuteDelta { granted, renewed, released, cut_short, refused } = **happened;
+            query.bind(**minute).bind(granted).bind(renewed).bind(released).bind(cut_short).bind(refused)
+        });
+        query.execute(&mut *db).await?;
+    }
+    if let Some((minute, _)) = minutes.last() {
+        sqlx::query(SET_HELD).bind(**minute).execute(&mut *db).await?;
+    }
+    Ok(())
 }
 
 type Bound<'q> = Query<'q, Sqlite, SqliteArguments>;
@@ -240,32 +234,28 @@ fn bind_grant<'q>(query: Bound<'q>, made: &Made) -> Bound<'q> {
         .bind(micros(lease.ended.map(|ended| ended.at)))
 }
 
-impl GrantDelta {
-    fn bind<'q>(&self, query: Bound<'q>, token: FencingToken) -> Bound<'q> {
-        query
-            .bind(token.as_i64())
-            .bind(micros(self.expires_at))
-            .bind(self.updated_at.as_micros())
-            .bind(self.ttl)
-            .bind(self.renewals)
-            .bind(self.breaking.as_ref().map(|(ends_at, _)| ends_at.as_micros()))
-            .bind(self.breaking.as_ref().map(|(_, text)| text.clone()))
-            .bind(self.ended.map(|(outcome, _)| outcome.as_str()))
-            .bind(micros(self.ended.map(|(_, at)| at)))
-            .bind(self.recent.0.clone())
-    }
+fn bind_change<'q>(query: Bound<'q>, token: FencingToken, delta: &GrantDelta) -> Bound<'q> {
+    query
+        .bind(token.as_i64())
+        .bind(micros(delta.expires_at))
+        .bind(delta.updated_at.as_micros())
+        .bind(delta.ttl)
+        .bind(delta.renewals)
+        .bind(delta.breaking.as_ref().map(|(ends_at, _)| ends_at.as_micros()))
+        .bind(delta.breaking.as_ref().map(|(_, text)| text.clone()))
+        .bind(delta.ended.map(|(outcome, _)| outcome.as_str()))
+        .bind(micros(delta.ended.map(|(_, at)| at)))
+        .bind(delta.recent.0.clone())
 }
 
-impl KeyDelta {
-    fn bind<'q>(&self, query: Bound<'q>, key: &LeaseKey) -> Bound<'q> {
-        query
-            .bind(key.as_str().to_owned())
-            .bind(self.token.map(FencingToken::as_i64))
-            .bind(micros(self.expires_at))
-            .bind(micros(self.updated_at))
-            .bind(self.live.map(i64::from))
-            .bind(self.cooling_until)
-            .bind(self.quarantine.clone())
-            .bind(self.changed_at.as_micros())
-    }
+fn bind_key<'q>(query: Bound<'q>, key: &LeaseKey, delta: &KeyDelta) -> Bound<'q> {
+    query
+        .bind(key.as_str().to_owned())
+        .bind(delta.token.map(FencingToken::as_i64))
+        .bind(micros(delta.expires_at))
+        .bind(micros(delta.updated_at))
+        .bind(delta.live.map(i64::from))
+        .bind(delta.cooling_until)
+        .bind(delta.quarantine.clone())
+        .bind(delta.changed_at.as_micros())
 }

@@ -1,46 +1,80 @@
-//! What many lines come to: each key, grant and owner once.
+//! What many lines come to: each key, grant and owner once. The read models of any database are written from this, so that
+//! a key that changed a thousand times costs them one row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::lease::{Change, Event, FencingToken, KeyState, Lease, Outcome};
+use domain::lease::{Change, Event, FencingToken, KeyState, Lease, Outage, Outcome};
 use domain::{LeaseKey, Span, Timestamp};
 
-use crate::timeline::{Line, Position};
+use super::{Happening, Hash, Line, Position, Record};
 
-/// What many lines come to.
+/// What lines that follow each other came to, until it is written.
 #[derive(Default)]
-pub(super) struct Changes {
-    pub(super) made: BTreeMap<FencingToken, Made>,
-    pub(super) changed: BTreeMap<FencingToken, GrantDelta>,
-    pub(super) keys: BTreeMap<LeaseKey, KeyDelta>,
-    pub(super) owners: BTreeMap<Arc<str>, Seen>,
-    pub(super) jobs: BTreeMap<Arc<str>, Seen>,
-    pub(super) collisions: BTreeMap<(LeaseKey, Box<str>), (u64, Timestamp)>,
-    pub(super) collision_days: BTreeMap<(i64, LeaseKey), u64>,
-    pub(super) interventions: Vec<(LeaseKey, Position, Arc<str>)>,
-    pub(super) minutes: BTreeMap<i64, Minute>,
-    pub(super) live: i64,
-    pub(super) refused: i64,
+pub(crate) struct Folded {
+    /// An outage reads what is there: what came before it must be written first. So each begins a stretch of its own.
+    pub(crate) stretches: Vec<(Option<Outage>, Changes)>,
+    /// The last line.
+    pub(crate) last: Option<(Position, Hash)>,
+    /// How many lines it was.
+    pub(crate) lines: usize,
+}
+
+impl Folded {
+    /// Takes in lines that follow those before.
+    pub(crate) fn take(&mut self, lines: &[Line]) {
+        for line in lines {
+            if let Record::Other(other) = &*line.record
+                && let Happening::Outage(outage) = &other.happening
+            {
+                self.stretches.push((Some(*outage), Changes::default()));
+            } else {
+                if self.stretches.is_empty() {
+                    self.stretches.push((None, Changes::default()));
+                }
+                if let Some((_, changes)) = self.stretches.last_mut() {
+                    changes.take(line);
+                }
+            }
+            self.last = Some((line.position, line.hash));
+        }
+        self.lines += lines.len();
+    }
+}
+
+/// What many lines come to, without an outage among them.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) made: BTreeMap<FencingToken, Made>,
+    pub(crate) changed: BTreeMap<FencingToken, GrantDelta>,
+    pub(crate) keys: BTreeMap<LeaseKey, KeyDelta>,
+    pub(crate) owners: BTreeMap<Arc<str>, Seen>,
+    pub(crate) jobs: BTreeMap<Arc<str>, Seen>,
+    pub(crate) collisions: BTreeMap<(LeaseKey, Box<str>), (u64, Timestamp)>,
+    pub(crate) collision_days: BTreeMap<(i64, LeaseKey), u64>,
+    pub(crate) interventions: Vec<(LeaseKey, Position, Arc<str>)>,
+    pub(crate) minutes: BTreeMap<i64, MinuteDelta>,
+    pub(crate) live: i64,
+    pub(crate) refused: i64,
 }
 
 /// A grant that was made among these lines.
-pub(super) struct Made {
-    pub(super) lease_key: LeaseKey,
-    pub(super) previous: Option<FencingToken>,
-    pub(super) lease: Lease,
-    pub(super) renewals: RecentRenewals,
+pub(crate) struct Made {
+    pub(crate) lease_key: LeaseKey,
+    pub(crate) previous: Option<FencingToken>,
+    pub(crate) lease: Lease,
+    pub(crate) renewals: RecentRenewals,
 }
 
 /// The latest renewals, as the column of that name holds them.
 #[derive(Default)]
-pub(in super::super) struct RecentRenewals(pub(super) String);
+pub(crate) struct RecentRenewals(pub(crate) String);
 
 impl RecentRenewals {
     /// How long each is.
-    pub(super) const DIGITS: usize = 24;
+    pub(crate) const DIGITS: usize = 24;
     /// How many are kept.
-    pub(super) const KEPT: usize = 32;
+    pub(crate) const KEPT: usize = 32;
 
     fn note(&mut self, at: Timestamp, margin: Span) {
         use std::fmt::Write as _;
@@ -54,7 +88,7 @@ impl RecentRenewals {
     }
 
     /// Reads the column; the newest first.
-    pub(in super::super) fn read(column: &str) -> Vec<(Timestamp, Span)> {
+    pub(crate) fn read(column: &str) -> Vec<(Timestamp, Span)> {
         let one = |digits: &str| {
             let at = i64::from_str_radix(digits.get(..16)?, 16).ok()?;
             let millis = u32::from_str_radix(digits.get(16..)?, 16).ok()?;
@@ -67,41 +101,41 @@ impl RecentRenewals {
 
 /// What happened in one minute.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Minute {
-    pub(super) granted: i64,
-    pub(super) renewed: i64,
-    pub(super) released: i64,
-    pub(super) cut_short: i64,
-    pub(super) refused: i64,
+pub(crate) struct MinuteDelta {
+    pub(crate) granted: i64,
+    pub(crate) renewed: i64,
+    pub(crate) released: i64,
+    pub(crate) cut_short: i64,
+    pub(crate) refused: i64,
 }
 
 /// What changes of a grant that was made earlier.
 #[derive(Default)]
-pub(super) struct GrantDelta {
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) updated_at: Timestamp,
-    pub(super) ttl: Option<i64>,
-    pub(super) renewals: i64,
-    pub(super) recent: RecentRenewals,
-    pub(super) breaking: Option<(Timestamp, String)>,
-    pub(super) ended: Option<(Outcome, Timestamp)>,
+pub(crate) struct GrantDelta {
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) ttl: Option<i64>,
+    pub(crate) renewals: i64,
+    pub(crate) recent: RecentRenewals,
+    pub(crate) breaking: Option<(Timestamp, String)>,
+    pub(crate) ended: Option<(Outcome, Timestamp)>,
 }
 
 #[derive(Default)]
-pub(super) struct KeyDelta {
-    pub(super) token: Option<FencingToken>,
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) updated_at: Option<Timestamp>,
-    pub(super) live: Option<bool>,
-    pub(super) cooling_until: Option<i64>,
-    pub(super) quarantine: Option<String>,
-    pub(super) changed_at: Timestamp,
+pub(crate) struct KeyDelta {
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) updated_at: Option<Timestamp>,
+    pub(crate) live: Option<bool>,
+    pub(crate) cooling_until: Option<i64>,
+    pub(crate) quarantine: Option<String>,
+    pub(crate) changed_at: Timestamp,
 }
 
-pub(super) struct Seen {
-    pub(super) first: Timestamp,
-    pub(super) last: Timestamp,
-    pub(super) grants: i64,
+pub(crate) struct Seen {
+    pub(crate) first: Timestamp,
+    pub(crate) last: Timestamp,
+    pub(crate) grants: i64,
 }
 
 impl Seen {
@@ -120,7 +154,20 @@ impl Seen {
 }
 
 impl Changes {
-    pub(super) fn lease(&mut self, line: &Line, event: &Event) {
+    fn take(&mut self, line: &Line) {
+        match &*line.record {
+            Record::Lease(event) => self.lease(line, event),
+            Record::Other(other) => {
+                if let Happening::Collisions { refused } = &other.happening {
+                    for refused in refused {
+                        self.collisions(&refused.lease_key, refused.owner.as_str(), refused.times, other.at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn lease(&mut self, line: &Line, event: &Event) {
         self.minute(event.at).note(&event.change);
         if is_intervention(&event.change) {
             self.interventions.push((event.lease_key.clone(), line.position, Arc::clone(&line.body)));
@@ -185,7 +232,7 @@ impl Changes {
     }
 
     /// A key as retention kept it: of its grants only the last is known.
-    pub(super) fn kept(&mut self, state: &KeyState) {
+    pub(crate) fn kept(&mut self, state: &KeyState) {
         let key = self.keys.entry(state.lease_key.clone()).or_default();
         key.changed_at = state.changed_at;
         key.cooling_until = Some(state.cooling_until.map_or(0, Timestamp::as_micros));
@@ -206,11 +253,11 @@ impl Changes {
         self.made.insert(lease.token, made);
     }
 
-    fn minute(&mut self, at: Timestamp) -> &mut Minute {
+    fn minute(&mut self, at: Timestamp) -> &mut MinuteDelta {
         self.minutes.entry(at.minute()).or_default()
     }
 
-    pub(super) fn collisions(&mut self, key: &LeaseKey, owner: &str, times: u64, at: Timestamp) {
+    fn collisions(&mut self, key: &LeaseKey, owner: &str, times: u64, at: Timestamp) {
         let entry = self.collisions.entry((key.clone(), Box::from(owner))).or_insert((0, at));
         entry.0 += times;
         entry.1 = at;
@@ -251,7 +298,7 @@ impl GrantDelta {
     }
 }
 
-impl Minute {
+impl MinuteDelta {
     const fn note(&mut self, change: &Change) {
         match change {
             Change::Granted(_) => self.granted += 1,
