@@ -123,6 +123,8 @@ pub(crate) struct GrantDelta {
 
 #[derive(Default)]
 pub(crate) struct KeyDelta {
+    /// Whether the models may not have the key yet.
+    pub(crate) is_new: bool,
     pub(crate) token: Option<FencingToken>,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) updated_at: Option<Timestamp>,
@@ -177,6 +179,7 @@ impl Changes {
         match &event.change {
             Change::Granted(granted) => {
                 let lease = Lease::granted(granted, event.at);
+                key.is_new |= granted.previous_token.is_none();
                 key.token = Some(lease.token);
                 key.expires_at = Some(lease.expires_at);
                 key.updated_at = Some(event.at);
@@ -201,6 +204,8 @@ impl Changes {
                 let quarantine =
                     domain::lease::Quarantine { since: event.at, reason: reason.clone(), by: Arc::clone(&event.actor) };
                 key.quarantine = serde_json::to_string(&quarantine).ok();
+                // A key may be quarantined that was never leased.
+                key.is_new = true;
                 return;
             }
             Change::Lifted { .. } => {
@@ -234,6 +239,7 @@ impl Changes {
     /// A key as retention kept it: of its grants only the last is known.
     pub(crate) fn kept(&mut self, state: &KeyState) {
         let key = self.keys.entry(state.lease_key.clone()).or_default();
+        key.is_new = true;
         key.changed_at = state.changed_at;
         key.cooling_until = Some(state.cooling_until.map_or(0, Timestamp::as_micros));
         key.quarantine = state.quarantine.as_ref().and_then(|quarantine| serde_json::to_string(quarantine).ok());

@@ -21,7 +21,7 @@ pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refuse
 use crate::error::StoreError;
 
 /// How many of the newest lines are kept in memory.
-const RECENT: usize = 12_288;
+const RECENT: usize = 4_096;
 
 /// How many lines may wait to be applied to the read models before the writer waits for them.
 const BACKLOG: i64 = 98_304;

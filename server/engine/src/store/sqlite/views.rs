@@ -94,7 +94,8 @@ async fn connect(file: &Path) -> Result<SqliteConnection, OpenError> {
         .foreign_keys(false)
         .synchronous(SqliteSynchronous::Normal)
         .pragma("wal_autocheckpoint", "16000")
-        .pragma("cache_size", "-32000");
+        // At the most, in KiB: the pages that one batch touches, or they would be written and read again within it.
+        .pragma("cache_size", "-131072");
     Ok(options.connect().await.map_err(StoreError::from)?)
 }
 

@@ -37,6 +37,15 @@ static INSERT_SUBJECTS: Bulk<4> = Bulk::new(
     "ON CONFLICT DO NOTHING",
 );
 /// Absent values leave what is there.
+static UPDATE_KEYS: Bulk<4> = Bulk::new(
+    "-- project keys changed\nUPDATE OR ROLLBACK keys SET token = coalesce(d.column2, token), \
+     expires_at = coalesce(d.column3, expires_at), updated_at = coalesce(d.column4, updated_at), \
+     live = coalesce(d.column5, live), cooling_until = coalesce(d.column6, cooling_until), \
+     quarantine = coalesce(d.column7, quarantine), changed_at = d.column8 FROM (VALUES",
+    8,
+    ") AS d WHERE keys.lease_key = d.column1",
+);
+/// The same for keys that may be new.
 static UPSERT_KEYS: Bulk<4> = Bulk::new(
     "-- project keys\nINSERT OR ROLLBACK INTO keys (lease_key, token, expires_at, updated_at, live, cooling_until, quarantine, \
      changed_at) VALUES",
@@ -94,6 +103,7 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
         &INSERT_GRANTS,
         &UPDATE_GRANTS,
         &INSERT_SUBJECTS,
+        &UPDATE_KEYS,
         &UPSERT_KEYS,
         &UPSERT_OWNERS,
         &UPSERT_JOBS,
@@ -128,8 +138,8 @@ pub(super) async fn changes(changes: &Changes, db: &mut SqliteConnection) -> Res
         let query = rows.iter().fold(sqlx::query(sql), |query, (token, delta)| bind_change(query, **token, delta));
         query.execute(&mut *db).await?;
     }
-    let keys: Vec<_> = changes.keys.iter().collect();
-    for (sql, rows) in UPSERT_KEYS.statements(&keys) {
+    let (new, known): (Vec<_>, Vec<_>) = changes.keys.iter().partition(|(_, delta)| delta.is_new);
+    for (sql, rows) in UPSERT_KEYS.statements(&new).chain(UPDATE_KEYS.statements(&known)) {
         rows.iter().fold(sqlx::query(sql), |query, (key, delta)| bind_key(query, key, delta)).execute(&mut *db).await?;
     }
     let owners = upsert_seen(db, &UPSERT_OWNERS, &changes.owners).await?;
