@@ -102,7 +102,7 @@ impl SqliteStore {
 
         let lines = Box::new(open::StoredLines(open::readers(path, 4)));
         let timeline = Arc::new(Timeline::new(Arc::clone(&head.epoch), head.position, views.applied, lines));
-        let mut projection = Box::new(views::ViewWriter(views.db));
+        let mut projection = Box::new(views::ViewWriter::new(views.db));
         timeline::catch_up(&timeline, &mut *projection).await.map_err(|error| match error {
             ReadError::Store(error) => OpenError::Store(error),
             error @ ReadError::Compacted { .. } => OpenError::Store(StoreError::corrupt(error)),

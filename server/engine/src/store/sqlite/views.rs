@@ -21,12 +21,14 @@ const NEWEST_MIGRATION: &str = "-- newest migration\nSELECT coalesce(max(version
 const LOAD_PROGRESS: &str = "-- load progress\nSELECT epoch, applied, hash FROM progress WHERE id = 1";
 const INSERT_PROGRESS: &str =
     "-- create progress\nINSERT INTO progress (id, epoch, applied, hash) VALUES (1, ?1, ?2, ?3)";
+const COUNT_KEYS: &str = "-- count keys\nSELECT value FROM counters WHERE name = 'keys'";
 const GREATEST_TOKEN: &str = "-- greatest token\nSELECT coalesce(max(token), 0) FROM grants";
 
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![NEWEST_MIGRATION, LOAD_PROGRESS, INSERT_PROGRESS, GREATEST_TOKEN]
+    let caches = CACHES.map(|(_, sql)| sql);
+    [&[NEWEST_MIGRATION, LOAD_PROGRESS, INSERT_PROGRESS, COUNT_KEYS, GREATEST_TOKEN], &caches[..]].concat()
 }
 
 /// The file of the read models.
@@ -93,9 +95,7 @@ async fn connect(file: &Path) -> Result<SqliteConnection, OpenError> {
         .create_if_missing(true)
         .foreign_keys(false)
         .synchronous(SqliteSynchronous::Normal)
-        .pragma("wal_autocheckpoint", "16000")
-        // At the most, in KiB: the pages that one batch touches, or they would be written and read again within it.
-        .pragma("cache_size", "-131072");
+        .pragma("wal_autocheckpoint", "16000");
     Ok(options.connect().await.map_err(StoreError::from)?)
 }
 
@@ -167,16 +167,52 @@ async fn greatest_token(db: &mut SqliteConnection) -> Result<u64, StoreError> {
     u64::try_from(token).map_err(StoreError::corrupt)
 }
 
+/// How much of the file may be kept in memory, in KiB. The pages that a batch touches should find room, or they are written
+/// and read again within it; more would only fill up with grants that nobody looks at any more.
+const CACHES: [(u64, &str); 3] = [
+    (16 << 10, "-- small cache\nPRAGMA cache_size = -16384"),
+    (48 << 10, "-- middling cache\nPRAGMA cache_size = -49152"),
+    (128 << 10, "-- large cache\nPRAGMA cache_size = -131072"),
+];
+
+/// What one key takes up in the tables and indexes that change with it, in bytes, about; and what changing it touches, if
+/// no other key is on the same pages.
+const KEY_BYTES: u64 = 400;
+const KEY_PAGES: u64 = 4 * 4_096;
+
 /// The read models' one writer.
-pub(super) struct ViewWriter(pub(super) SqliteConnection);
+pub(super) struct ViewWriter {
+    db: SqliteConnection,
+    /// The KiB of its cache, once they are set.
+    cache: u64,
+}
+
+impl ViewWriter {
+    pub(super) const fn new(db: SqliteConnection) -> Self {
+        Self { db, cache: 0 }
+    }
+
+    async fn write(&mut self, folded: &Folded) -> Result<(), StoreError> {
+        let all: i64 = sqlx::query_scalar(COUNT_KEYS).fetch_one(&mut self.db).await?;
+        let changed: usize = folded.stretches.iter().map(|(_, changes)| changes.keys.len()).sum();
+        let wanted = (all.unsigned_abs() * KEY_BYTES).min(changed as u64 * KEY_PAGES) / 1_024;
+        let [.., largest] = CACHES;
+        let (size, sql) = CACHES.into_iter().find(|(size, _)| *size >= wanted).unwrap_or(largest);
+        if size != self.cache {
+            sqlx::query(sql).execute(&mut self.db).await?;
+            self.cache = size;
+        }
+        project::write(&mut self.db, folded).await
+    }
+}
 
 impl Projection for ViewWriter {
     fn write<'a>(&'a mut self, folded: &'a Folded) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(project::write(&mut self.0, folded))
+        Box::pin(self.write(folded))
     }
 
     fn make_durable(&mut self) -> BoxFuture<'_, Result<bool, StoreError>> {
-        Box::pin(project::make_durable(&mut self.0))
+        Box::pin(project::make_durable(&mut self.db))
     }
 
     fn forget(
@@ -185,12 +221,12 @@ impl Projection for ViewWriter {
         after: Option<FencingToken>,
         limit: u32,
     ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>> {
-        Box::pin(project::forget(&mut self.0, ended_before, after, limit))
+        Box::pin(project::forget(&mut self.db, ended_before, after, limit))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            if let Err(error) = self.0.close().await {
+            if let Err(error) = self.db.close().await {
                 tracing::warn!(%error, "the read models did not close well; the next start makes up for it");
             }
         })
