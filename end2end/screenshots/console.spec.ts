@@ -12,6 +12,12 @@ const WIDTHS = (process.env.WIDTHS ?? '390,1280,1920').split(',').map(Number);
 const HEIGHTS: Record<number, number> = { 320: 640, 390: 844, 1280: 800, 1920: 1080, 3840: 2160 };
 const KEY = 'nightly/report';
 
+/** Goes to a page and waits until it is alive. */
+async function open(page: Page, address: string): Promise<void> {
+  await page.goto(address);
+  await page.getByRole('status').getByText('Live').waitFor();
+}
+
 /** A picture of what is shown now, in each size and theme. */
 async function take(page: Page, name: string): Promise<void> {
   for (const width of WIDTHS) {
@@ -68,16 +74,15 @@ test('the console', async ({ page, server }) => {
   await take(page, 'leases-empty');
 
   const leave = await populate(server);
-  await page.goto(server.url);
-  await page.getByRole('status').getByText('Live').waitFor();
+  await open(page, server.url);
   await take(page, 'leases');
-  await page.goto(`${server.url}/?q=owner%3Aworker-3.eu-central+status%3Aheld`);
+  await open(page, `${server.url}/?q=owner%3Aworker-3.eu-central+status%3Aheld`);
   await take(page, 'leases-found');
-  await page.goto(`${server.url}/?q=colour%3Ared`);
+  await open(page, `${server.url}/?q=colour%3Ared`);
   await take(page, 'leases-problem');
-  await page.goto(`${server.url}/?q=key%3Anothing`);
+  await open(page, `${server.url}/?q=key%3Anothing`);
   await take(page, 'leases-none');
-  await page.goto(server.url);
+  await open(page, server.url);
   await page.getByRole('button', { name: 'How to find leases' }).click();
   await take(page, 'leases-help');
   await page.keyboard.press('Escape');
@@ -87,8 +92,7 @@ test('the console', async ({ page, server }) => {
   await page.keyboard.press('?');
   await take(page, 'keys');
 
-  await page.goto(`${server.url}/core/leases/${KEY}`);
-  await page.getByRole('status').getByText('Live').waitFor();
+  await open(page, `${server.url}/core/leases/${KEY}`);
   await take(page, 'key-held');
   await page.getByRole('button', { name: 'Force-release' }).first().click();
   await take(page, 'key-force-release');
@@ -98,16 +102,15 @@ test('the console', async ({ page, server }) => {
     'key-free': 'invoices/000',
     'key-unknown': 'no/such/key',
   })) {
-    await page.goto(`${server.url}/core/leases/${key}`);
+    await open(page, `${server.url}/core/leases/${key}`);
     await take(page, name);
   }
-  await page.goto(`${server.url}/core/audit`);
+  await open(page, `${server.url}/core/audit`);
   await take(page, 'timeline');
   await page.goto(`${server.url}/nowhere`);
   await take(page, 'not-found');
 
-  await page.goto(server.url);
-  await page.getByRole('status').getByText('Live').waitFor();
+  await open(page, server.url);
   leave();
   await server.stop();
   await page.getByRole('status').getByText('Live').waitFor({ state: 'detached' });

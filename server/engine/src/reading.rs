@@ -54,7 +54,12 @@ pub struct ListQuery {
     pub limit: u32,
     /// Only what comes after this.
     pub cursor: Option<Cursor>,
+    /// Whether to count as well, all that answer to the filters, up to [`MOST_COUNTED`].
+    pub count: bool,
 }
+
+/// So many grants are counted and no more: whoever reads a list wants to know whether it is long, not how long.
+pub const MOST_COUNTED: u32 = 1_000;
 
 /// Which grants of one key to list, the newest first.
 #[derive(Clone, Debug)]
@@ -112,6 +117,8 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// How far the read models had come.
     pub as_of: Position,
+    /// How many there are in all, if it was asked: one more than [`MOST_COUNTED`] stands for any greater number.
+    pub count: Option<u32>,
 }
 
 /// What is known of a key besides its state.
@@ -145,6 +152,8 @@ pub struct Minute {
 /// What there is, in numbers. What a caller limited to prefixes cannot be told is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// How far the read models had come.
+    pub as_of: Position,
     /// Keys that were ever leased.
     pub keys: i64,
     /// Leases held now.

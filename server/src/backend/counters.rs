@@ -26,10 +26,8 @@ impl CountersBackend for Counters {
         Box::pin(async move {
             let caller = exchange.require(Role::Viewer)?;
             let prefixes: Vec<String> = caller.prefixes.iter().map(ToString::to_string).collect();
-            // Read before the figures, so that they include at least what is told.
-            let position = self.engine.timeline().applied();
-            let time = self.engine.time().await.map_err(of_fault)?;
             let counters = self.engine.counters(&prefixes).await.map_err(of_fault)?;
+            let time = self.engine.time().await.map_err(of_fault)?;
             Ok(Answer {
                 keys: counters.keys.unsigned_abs(),
                 held: counters.held.unsigned_abs(),
@@ -38,8 +36,8 @@ impl CountersBackend for Counters {
                 grants: counters.grants.map(i64::unsigned_abs),
                 collisions_today: counters.collisions_today.unsigned_abs(),
                 collisions_total: counters.collisions.unsigned_abs(),
-                as_of: AsOf { position: position.0.unsigned_abs(), time },
-                server_time: self.engine.now(),
+                as_of: AsOf { position: counters.as_of.0.unsigned_abs(), time },
+                server_time: time,
             })
         })
     }

@@ -9,7 +9,7 @@ use app::api::leases::{
     LeasesBackend, ListRequest, OneOfMany, Quarantine, QuarantineRequest, ReleaseRequest, Released, RenewRequest,
     Renewal, Sort, Status, TransferRequest, ValidateRequest, Validity, Waiter,
 };
-use app::api::page::{AsOf, Page};
+use app::api::page::{AsOf, Count, Page};
 use app::api::values::{Millis, PageSize};
 use app::api::{ApiError, Pending};
 use domain::lease::{
@@ -17,7 +17,7 @@ use domain::lease::{
     WaiterId,
 };
 use domain::{LeaseKey, Metadata, Owner, Role, Timestamp};
-use engine::reading::{HistoryQuery, ListQuery, SortField};
+use engine::reading::{HistoryQuery, ListQuery, MOST_COUNTED, SortField};
 use engine::timeline::Position;
 use engine::{Done, Engine};
 
@@ -220,7 +220,7 @@ impl LeasesBackend for Leases {
     fn list<'a>(&'a self, exchange: &'a Exchange, request: ListRequest) -> Pending<'a, Page<Lease>> {
         Box::pin(async move {
             let caller = exchange.require(Role::Viewer)?;
-            let ListRequest { prefix, owner, job_key, subject, status, sort, limit, cursor } = request;
+            let ListRequest { prefix, owner, job_key, subject, status, sort, limit, cursor, count } = request;
             let sort = order(sort.unwrap_or_default());
             let query = ListQuery {
                 // An ended status is asked for to see all that ended so, not only what is still the last of its key.
@@ -234,6 +234,7 @@ impl LeasesBackend for Leases {
                 sort,
                 limit: u32::from(limit.unwrap_or(PageSize::DEFAULT).get()),
                 cursor: cursor.map(|cursor| cursor::of_list(&cursor, sort)).transpose()?,
+                count: count.unwrap_or(false),
             };
             let listed = self.engine.list(query).await.map_err(of_fault)?;
             let next = listed.page.next.as_ref().map(|next| cursor::write_list(next, sort)).transpose()?;
@@ -428,6 +429,7 @@ fn page(page: engine::reading::Page, next: Option<String>, now: Timestamp) -> Pa
     Page {
         items: page.rows.into_iter().map(|row| Lease::at(row.lease_key, &row.lease, now)).collect(),
         next,
+        count: page.count.map(|count| Count { at_least: count.min(MOST_COUNTED), is_all: count <= MOST_COUNTED }),
         as_of: AsOf { position: page.as_of.0.unsigned_abs(), time: now },
         server_time: now,
     }

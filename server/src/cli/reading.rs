@@ -173,6 +173,7 @@ impl Filter {
             sort: self.sort,
             limit,
             cursor,
+            count: None,
         }
     }
 }

@@ -246,6 +246,9 @@ pub struct ListRequest {
     /// The `next` of the page before.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
+    /// Whether to count as well all that answer to the filters, up to a thousand.
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub count: Option<bool>,
 }
 
 /// Every grant of a key, newest first.

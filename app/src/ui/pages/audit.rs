@@ -88,7 +88,8 @@ pub fn AuditPage() -> impl IntoView {
     }
 }
 
-fn address(kind: &str, key: &str, cursor: Option<&str>) -> String {
+/// The page's address: events of a kind, about keys that begin so, or all; from a cursor on.
+pub(super) fn address(kind: &str, key: &str, cursor: Option<&str>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in [("kind", Some(kind)), ("key", Some(key)), ("cursor", cursor)] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -114,18 +115,19 @@ fn List(events: Events, kind: String, key: String, is_first: bool) -> impl IntoV
     let rows = events.items.into_iter().map(|event| view! { <Row event now/> });
     view! {
         <div class="scroll">
-            <table class="plain-table events">
-                <thead>
-                    <tr>
-                        <th scope="col" class="number">"position"</th>
-                        <th scope="col">"at (UTC)"</th>
-                        <th scope="col">"what"</th>
-                        <th scope="col">"key"</th>
-                        <th scope="col">"by"</th>
-                        <th scope="col">"more"</th>
+            // Its roles are said, since on small screens it is laid out as lines, for which browsers forget them.
+            <table role="table" class="plain-table events" aria-labelledby="events">
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col" class="number">"position"</th>
+                        <th role="columnheader" scope="col">"at (UTC)"</th>
+                        <th role="columnheader" scope="col">"what"</th>
+                        <th role="columnheader" scope="col">"key"</th>
+                        <th role="columnheader" scope="col">"by"</th>
+                        <th role="columnheader" scope="col">"more"</th>
                     </tr>
                 </thead>
-                <tbody>{rows.collect_view()}</tbody>
+                <tbody role="rowgroup">{rows.collect_view()}</tbody>
             </table>
         </div>
         <footer>
@@ -148,13 +150,13 @@ fn Row(event: Event, now: domain::Timestamp) -> impl IntoView {
     let by = event.event.get("actor").and_then(|actor| actor.get("name")?.as_str()).unwrap_or_default().to_owned();
     let link = (!key.is_empty()).then(|| view! { <a href=lease_address(&key)>{key.clone()}</a> });
     view! {
-        <tr>
-            <td class="number">{event.position}</td>
-            <td class="code"><time datetime=at.to_string() title=in_full(at)>{moment(at, now)}</time></td>
-            <th scope="row" class="code">{kind}</th>
-            <td class="code">{link}</td>
-            <td>{by}</td>
-            <td class="more">{details(&event)}</td>
+        <tr role="row">
+            <td role="cell" class="number">{event.position}</td>
+            <td role="cell" class="code at"><time datetime=at.to_string() title=in_full(at)>{moment(at, now)}</time></td>
+            <th role="rowheader" scope="row" class="code what">{kind}</th>
+            <td role="cell" class="code key">{link}</td>
+            <td role="cell" class="by">{by}</td>
+            <td role="cell" class="more">{details(&event)}</td>
         </tr>
     }
 }

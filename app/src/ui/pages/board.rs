@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::ApiError;
 use crate::api::leases::{self, ListRequest};
+use crate::api::page::Count;
 use crate::api::values::PageSize;
 use crate::ui::live::line::Line;
 use crate::ui::live::rows::{Row, Step, step};
@@ -25,6 +26,8 @@ pub struct Reading {
     pub rows: Vec<Row>,
     /// Where the next page begins, if there is one.
     pub next: Option<String>,
+    /// How many rows there are on all pages.
+    pub count: Option<Count>,
     /// It includes all lines of the timeline up to here.
     pub position: u64,
     /// The server's time.
@@ -43,6 +46,7 @@ impl Reading {
         Ok(Self {
             rows: page.items.iter().map(Row::from).collect(),
             next: page.next,
+            count: page.count,
             position: page.as_of.position,
             read_at: page.server_time,
         })
@@ -69,6 +73,7 @@ impl Entry {
 pub struct Board {
     entries: RwSignal<Vec<Entry>>,
     next: RwSignal<Option<String>>,
+    count: RwSignal<Option<Count>>,
     /// How many leases were granted that it does not show.
     fresh: RwSignal<u64>,
     /// Whether new leases appear in it: at its top.
@@ -81,7 +86,7 @@ impl Board {
     pub fn new(reading: Reading, takes_new: bool) -> Self {
         let entries = reading.rows.into_iter().map(Entry::new).collect();
         let (entries, next, fresh) = (RwSignal::new(entries), RwSignal::new(reading.next), RwSignal::new(0));
-        Self { entries, next, fresh, takes_new }
+        Self { entries, next, count: RwSignal::new(reading.count), fresh, takes_new }
     }
 
     /// The rows in order.
@@ -102,11 +107,23 @@ impl Board {
         self.len() == 0
     }
 
+    /// Whether new leases appear in it, unless the reader has a hand on it.
+    #[must_use]
+    pub const fn takes_new(&self) -> bool {
+        self.takes_new
+    }
+
     /// How many leases were granted since it was read that it does not show: it shows some leases only, or in an order in
     /// which only the server knows their place.
     #[must_use]
     pub fn fresh(&self) -> Signal<u64> {
         self.fresh.into()
+    }
+
+    /// How many rows there were on all pages when it was read.
+    #[must_use]
+    pub fn count(&self) -> Signal<Option<Count>> {
+        self.count.into()
     }
 
     /// Where the next page begins, if there is one.
@@ -115,9 +132,11 @@ impl Board {
         self.next.into()
     }
 
-    /// Follows `lines`. False if they tell of more than the table can follow, so that it must be read anew.
+    /// Follows `lines`. False if they tell of more than the table can follow, so that it must be read anew. While the reader
+    /// has a hand on it (`is_in_hand`), rows change but none comes or moves.
     #[must_use]
-    pub fn follow(&self, lines: &[Line]) -> bool {
+    pub fn follow(&self, lines: &[Line], is_in_hand: bool) -> bool {
+        let takes_new = self.takes_new && !is_in_hand;
         let entries = self.entries.get_untracked();
         let known: BTreeMap<&str, &Entry> = entries.iter().map(|entry| (&*entry.lease_key, entry)).collect();
         let mut changed: BTreeMap<Arc<str>, Row> = BTreeMap::new();
@@ -128,7 +147,7 @@ impl Board {
             let Some(key) = &line.lease_key else { continue };
             let current =
                 changed.get(key).cloned().or_else(|| known.get(&**key).map(|entry| entry.row.get_untracked()));
-            if current.is_none() && !self.takes_new {
+            if current.is_none() && !takes_new {
                 if line.is_grant() {
                     self.fresh.update(|fresh| *fresh += 1);
                 }
@@ -146,7 +165,7 @@ impl Board {
                 Some(entry) => {
                     let granted_anew = entry.row.read_untracked().fencing_token != row.fencing_token;
                     entry.row.set(row);
-                    if granted_anew && self.takes_new {
+                    if granted_anew && takes_new {
                         moved.push((*entry).clone());
                     }
                 }
@@ -183,6 +202,7 @@ impl Board {
             self.entries.set(entries);
         }
         self.next.set(reading.next);
+        self.count.set(reading.count);
         self.fresh.set(0);
     }
 }
@@ -222,7 +242,7 @@ mod tests {
     }
 
     fn empty(first_page: bool) -> Board {
-        let reading = Reading { rows: Vec::new(), next: None, position: 0, read_at: Timestamp::EPOCH };
+        let reading = Reading { rows: Vec::new(), next: None, count: None, position: 0, read_at: Timestamp::EPOCH };
         Board::new(reading, first_page)
     }
 
@@ -236,12 +256,12 @@ mod tests {
     fn leases_appear_at_the_top_and_a_row_changes_in_its_place() {
         Owner::new().with(|| {
             let board = empty(true);
-            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)]));
+            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)], false));
             let before = board.entries.get_untracked();
-            assert!(board.follow(&[released("a", 1, 3)]));
+            assert!(board.follow(&[released("a", 1, 3)], false));
             assert_eq!(shown(board), [("b".into(), 2, Status::Held), ("a".into(), 1, Status::Released)]);
             // Granted anew, it moves to the top with the signal it had.
-            assert!(board.follow(&[granted("a", 3, 4)]));
+            assert!(board.follow(&[granted("a", 3, 4)], false));
             assert_eq!(shown(board), [("a".into(), 3, Status::Held), ("b".into(), 2, Status::Held)]);
             assert_eq!(before[1].row.read_untracked().fencing_token, 3);
         });
@@ -252,9 +272,9 @@ mod tests {
         Owner::new().with(|| {
             let board = empty(true);
             let lines = [granted("a", 1, 1), released("a", 1, 2), granted("a", 2, 2), released("a", 2, 3)];
-            assert!(board.follow(&lines));
+            assert!(board.follow(&lines, false));
             assert_eq!(shown(board), [("a".into(), 2, Status::Released)]);
-            assert!(board.follow(&lines), "lines that are already in do no harm");
+            assert!(board.follow(&lines, false), "lines that are already in do no harm");
             assert_eq!(shown(board), [("a".into(), 2, Status::Released)]);
         });
     }
@@ -263,8 +283,19 @@ mod tests {
     fn other_pages_follow_their_rows_and_count_new_leases() {
         Owner::new().with(|| {
             let board = empty(false);
-            assert!(board.follow(&[granted("a", 1, 1), released("a", 1, 2)]));
+            assert!(board.follow(&[granted("a", 1, 1), released("a", 1, 2)], false));
             assert!(board.is_empty());
+            assert_eq!(board.fresh().get_untracked(), 1);
+        });
+    }
+
+    #[test]
+    fn while_the_reader_has_a_hand_on_it_rows_change_but_none_comes_or_moves() {
+        Owner::new().with(|| {
+            let board = empty(true);
+            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)], false));
+            assert!(board.follow(&[released("a", 1, 3), granted("a", 3, 4), granted("c", 4, 5)], true));
+            assert_eq!(shown(board), [("b".into(), 2, Status::Held), ("a".into(), 3, Status::Held)]);
             assert_eq!(board.fresh().get_untracked(), 1);
         });
     }
@@ -274,8 +305,8 @@ mod tests {
         Owner::new().with(|| {
             let board = empty(true);
             let lines: Vec<_> = (0..250).map(|n| granted(&format!("k{n}"), n + 1, n % 60)).collect();
-            assert!(board.follow(&lines[..MOST]));
-            assert!(!board.follow(&lines[MOST..]));
+            assert!(board.follow(&lines[..MOST], false));
+            assert!(!board.follow(&lines[MOST..], false));
         });
     }
 
@@ -283,9 +314,9 @@ mod tests {
     fn what_cannot_be_followed_asks_for_another_reading() {
         Owner::new().with(|| {
             let board = empty(true);
-            assert!(board.follow(&[granted("a", 1, 1)]));
-            assert!(!board.follow(&[released("a", 2, 2)]));
-            assert!(!board.follow(&[line(r#"{"at":"2026-07-03T20:41:39Z","kind":"server.outage"}"#)]));
+            assert!(board.follow(&[granted("a", 1, 1)], false));
+            assert!(!board.follow(&[released("a", 2, 2)], false));
+            assert!(!board.follow(&[line(r#"{"at":"2026-07-03T20:41:39Z","kind":"server.outage"}"#)], false));
         });
     }
 
@@ -293,11 +324,17 @@ mod tests {
     fn another_reading_keeps_the_signals_of_rows_that_stay() {
         Owner::new().with(|| {
             let board = empty(true);
-            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)]));
+            assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)], false));
             let before = board.entries.get_untracked();
             let mut row = before[1].row.get_untracked();
             row.status = Status::Expired;
-            let reading = Reading { rows: vec![row], next: Some("c".into()), position: 9, read_at: Timestamp::EPOCH };
+            let reading = Reading {
+                rows: vec![row],
+                next: Some("c".into()),
+                count: None,
+                position: 9,
+                read_at: Timestamp::EPOCH,
+            };
             board.replace(reading);
             assert_eq!(shown(board), [("a".into(), 1, Status::Expired)]);
             assert_eq!(before[1].row.read_untracked().status, Status::Expired);

@@ -97,8 +97,12 @@ impl Filter {
     /// # Errors
     /// If a value cannot be what its qualifier says.
     pub fn request(&self, cursor: Option<String>) -> Result<ListRequest, String> {
-        let mut request =
-            ListRequest { sort: Some(self.sort.unwrap_or(Self::NEWEST)), cursor, ..ListRequest::default() };
+        let mut request = ListRequest {
+            sort: Some(self.sort.unwrap_or(Self::NEWEST)),
+            cursor,
+            count: Some(true),
+            ..ListRequest::default()
+        };
         for Part { name, value } in &self.parts {
             let wrong = |why: &dyn std::fmt::Display| format!("{name}:{value} {why}.");
             match *name {

@@ -27,40 +27,43 @@ pub fn Now(
     let at = move || now.get().unwrap_or_else(|| shown.read().key.server_time);
     view! {
         <div class="pair">
-            <section class="card" aria-labelledby="now">
-                <header><h2 id="now">"Now"</h2></header>
-                <p class="answer">{move || why(&shown.read(), at())}</p>
-                {move || shown.read().key.lease.clone().map(|lease| view! { <Holder lease now/> })}
-            </section>
-            <section class="card" aria-labelledby="renewals">
-                <header>
-                    <h2 id="renewals">"Renewals"</h2>
-                    <p class="sub">"How much time was left at each"</p>
-                </header>
-                {move || {
-                    let shown = shown.read();
-                    let lease = shown.key.lease.clone();
-                    view! { <Margins renewals=shown.recent_renewals.clone() lease at=shown.key.server_time/> }
-                }}
-            </section>
+            <div class="stack">
+                <section class="card" aria-labelledby="now">
+                    <header><h2 id="now">"Now"</h2></header>
+                    <p class="answer">{move || why(&shown.read(), at())}</p>
+                    {move || shown.read().key.lease.clone().map(|lease| view! { <Holder lease now/> })}
+                </section>
+                <section class="card" aria-labelledby="waiters">
+                    <header><h2 id="waiters">"Waiting, in order"</h2></header>
+                    {move || {
+                        let shown = shown.read();
+                        let (waiters, length) = (shown.waiters.clone(), shown.key.queue_length);
+                        view! { <Waiters waiters length at=shown.key.server_time/> }
+                    }}
+                </section>
+            </div>
+            <div class="stack">
+                {may_act.then(|| view! { <Actions shown now/> })}
+                <section class="card" aria-labelledby="renewals">
+                    <header>
+                        <h2 id="renewals">"Renewals"</h2>
+                        <p class="sub">"How much time was left at each"</p>
+                    </header>
+                    {move || {
+                        let shown = shown.read();
+                        let lease = shown.key.lease.clone();
+                        view! { <Margins renewals=shown.recent_renewals.clone() lease at=shown.key.server_time/> }
+                    }}
+                </section>
+                <section class="card" aria-labelledby="interventions">
+                    <header><h2 id="interventions">"What operators did"</h2></header>
+                    {move || {
+                        let shown = shown.read();
+                        view! { <Interventions interventions=shown.interventions.clone() at=shown.key.server_time/> }
+                    }}
+                </section>
+            </div>
         </div>
-        <div class="pair">
-            <section class="card" aria-labelledby="waiters">
-                <header><h2 id="waiters">"Waiting, in order"</h2></header>
-                {move || {
-                    let shown = shown.read();
-                    view! { <Waiters waiters=shown.waiters.clone() length=shown.key.queue_length at=shown.key.server_time/> }
-                }}
-            </section>
-            <section class="card" aria-labelledby="interventions">
-                <header><h2 id="interventions">"What operators did"</h2></header>
-                {move || {
-                    let shown = shown.read();
-                    view! { <Interventions interventions=shown.interventions.clone() at=shown.key.server_time/> }
-                }}
-            </section>
-        </div>
-        {may_act.then(|| view! { <Actions shown now/> })}
     }
 }
 
@@ -210,7 +213,7 @@ fn Margins(renewals: Vec<Renewal>, lease: Option<Lease>, at: Timestamp) -> impl 
     let bars = renewals.iter().rev().enumerate().map(|(index, renewal)| {
         let height = (renewal.margin_ms * HEIGHT / whole).max(1);
         let class = if renewal.margin_ms * 5 < whole { "is-low" } else { "" };
-        let title = format!("{} s left at {}", decimals(renewal.margin_ms), in_full(renewal.at));
+        let title = format!("{} left at {}", margin(renewal.margin_ms), in_full(renewal.at));
         view! {
             <rect class=class x=index * 9 y=HEIGHT - height width="7" height=height.to_string() rx="1">
                 <title>{title}</title>
@@ -219,12 +222,15 @@ fn Margins(renewals: Vec<Renewal>, lease: Option<Lease>, at: Timestamp) -> impl 
     });
     let width = renewals.len() * 9;
     let least = renewals.iter().map(|renewal| renewal.margin_ms).min().unwrap_or(0);
-    let about = format!("The latest {} renewals: at least {} s were left", renewals.len(), decimals(least));
+    let about = match renewals.len() {
+        1 => format!("The latest renewal: {} were left", margin(least)),
+        count => format!("The latest {count} renewals: at least {} were left", margin(least)),
+    };
     let rows = renewals.iter().map(|renewal| {
         view! {
             <tr>
                 <td class="code"><time datetime=renewal.at.to_string()>{moment(renewal.at, at)}</time></td>
-                <td class="number">{decimals(renewal.margin_ms)}" s"</td>
+                <td class="number">{margin(renewal.margin_ms)}</td>
             </tr>
         }
     });
@@ -246,9 +252,12 @@ fn Margins(renewals: Vec<Renewal>, lease: Option<Lease>, at: Timestamp) -> impl 
     .into_any()
 }
 
-/// Milliseconds as seconds with one decimal.
-fn decimals(millis: u64) -> String {
-    format!("{}.{}", millis / 1_000, millis % 1_000 / 100)
+/// What was left: tenths of seconds matter while it is short.
+fn margin(millis: u64) -> String {
+    if millis < 60_000 {
+        return format!("{}.{} s", millis / 1_000, millis % 1_000 / 100);
+    }
+    lasted(Timestamp::EPOCH, Timestamp::from_micros(i64::try_from(millis).unwrap_or(i64::MAX).saturating_mul(1_000)))
 }
 
 #[component]

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::{use_location, use_query_map};
 
+use super::audit;
 use super::filter::{Filter, lease_address};
 use super::inspection::Now;
 use crate::api::leases::{self, GetRequest, HistoryRequest, Inspection, Lease};
@@ -118,6 +119,7 @@ fn Known(
         view! { <p><a href=address>"All keys below "<code>{prefix}</code></a></p> }
     });
     let title = format!("{key} \u{b7} Job Leases");
+    let events = audit::address("", &key, None);
     view! {
         <Title text=title/>
         <header class="head">
@@ -126,7 +128,7 @@ fn Known(
         </header>
         {notice.map(|notice| view! { <Notice notice/> })}
         <Now inspection may_act/>
-        <History history/>
+        <History history events/>
         {siblings}
     }
 }
@@ -156,7 +158,11 @@ fn Notice(notice: String) -> impl IntoView {
 
 /// Everybody who had the key.
 #[component]
-fn History(history: Page<Lease>) -> impl IntoView {
+fn History(
+    history: Page<Lease>,
+    /// Where the timeline of its events is.
+    events: String,
+) -> impl IntoView {
     let now = history.server_time;
     let is_all = history.next.is_none();
     let count = history.items.len();
@@ -202,7 +208,10 @@ fn History(history: Page<Lease>) -> impl IntoView {
                     <tbody>{rows.collect_view()}</tbody>
                 </table>
             </div>
-            <footer><p>{foot}</p></footer>
+            <footer>
+                <p>{foot}</p>
+                <p class="pages"><a href=events>"In the timeline"</a></p>
+            </footer>
         </section>
     }
 }

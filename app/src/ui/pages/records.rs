@@ -7,6 +7,7 @@ use leptos::task::spawn_local;
 use super::board::{Board, Entry, Reading};
 use super::filter::{Filter, lease_address};
 use crate::api::leases::ListRequest;
+use crate::api::page::Count;
 use crate::ui::live::line::Line;
 use crate::ui::live::{Live, News};
 use crate::ui::parts::countdown::Term;
@@ -69,11 +70,14 @@ pub fn Records(
     };
     let foot = move || {
         let shown = board.len();
+        let of = board.count().get().map(|Count { at_least, is_all }| {
+            format!(" of {}{}", if is_all { "" } else { "more than " }, grouped(at_least.into()))
+        });
         match (is_first, next.read().is_some(), is_filtered) {
             (true, false, false) => format!("{shown} {}", if shown == 1 { "key" } else { "keys" }),
-            (true, true, _) => format!("The first {shown}"),
+            (true, true, _) => format!("The first {shown}{}", of.unwrap_or_default()),
             (true, false, true) => format!("{shown} found"),
-            (false, ..) => format!("{shown} more"),
+            (false, ..) => format!("{shown} more{}", of.unwrap_or_default()),
         }
     };
     let [by_key, by_token, by_expiry, by_update] = heads;
@@ -118,41 +122,102 @@ struct Meanwhile {
     gap: bool,
 }
 
+/// Whether the reader is about to do something with what is shown: the keyboard is on a row, something is open, or the pointer
+/// is on a row and moved a moment ago (a pointer that only lies there does not count). Then no row may come or go.
+#[derive(Clone, Copy)]
+struct Hand {
+    /// Seconds since the pointer moved.
+    #[cfg(feature = "hydrate")]
+    still: StoredValue<u32>,
+}
+
+impl Hand {
+    /// How long a pointer that stands still may be about to press.
+    #[cfg(feature = "hydrate")]
+    const PATIENCE: u32 = 4;
+
+    #[cfg(not(feature = "hydrate"))]
+    const fn watch(_: Signal<Option<Timestamp>>) -> Self {
+        Self {}
+    }
+
+    #[cfg(not(feature = "hydrate"))]
+    #[expect(clippy::unused_self, reason = "in the browser it has something to tell")]
+    const fn is_on_it(self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "hydrate")]
+    fn watch(now: Signal<Option<Timestamp>>) -> Self {
+        let still = StoredValue::new(Self::PATIENCE);
+        let listening = window_event_listener(leptos::ev::pointermove, move |_| still.set_value(0));
+        on_cleanup(move || listening.remove());
+        Effect::new(move |_| {
+            now.track();
+            still.update_value(|seconds| *seconds += 1);
+        });
+        Self { still }
+    }
+
+    #[cfg(feature = "hydrate")]
+    fn is_on_it(self) -> bool {
+        let has = |selector| document().query_selector(selector).is_ok_and(|element| element.is_some());
+        has("tbody:focus-within, :popover-open, dialog[open]")
+            || (self.still.get_value() < Self::PATIENCE && has("tbody:hover"))
+    }
+}
+
 /// Lets the board follow the news for as long as it is shown. What it cannot follow it reads anew, one reading at a
 /// time; lines that arrive meanwhile are applied on top.
 fn keep_true(live: Live, board: Board, request: ListRequest) {
     // Some while a reading is under way.
     let meanwhile = StoredValue::new(None::<Meanwhile>);
-    live.listen(move |news| {
-        let taken = meanwhile.try_update_value(|meanwhile| {
-            meanwhile.as_mut().map(|meanwhile| match news {
-                News::Lines(lines) => meanwhile.lines.extend_from_slice(lines),
-                News::Gap => meanwhile.gap = true,
-            })
-        });
-        let followed = matches!(news, News::Lines(lines) if taken == Some(None) && board.follow(lines));
-        if followed || taken != Some(None) {
-            return;
-        }
-        meanwhile.set_value(Some(Meanwhile::default()));
-        let request = request.clone();
-        spawn_local(async move {
-            loop {
-                let answer = Reading::fetch(request.clone()).await;
-                // Nothing to take means that the page was left.
-                let Some(Some(Meanwhile { lines, gap })) = meanwhile.try_update_value(Option::take) else { return };
-                if let Ok(reading) = answer {
-                    live.has_read(reading.position);
-                    board.replace(reading);
-                    // What these lines cannot tell, the next ones will make the board read again.
-                    let _ = board.follow(&lines);
-                }
-                if !gap {
-                    return;
-                }
-                meanwhile.set_value(Some(Meanwhile::default()));
+    let now = live.now();
+    let hand = Hand::watch(now);
+    let read = move || read_anew(live, board, request.clone(), meanwhile, hand);
+    live.listen({
+        let read = read.clone();
+        move |news| {
+            let taken = meanwhile.try_update_value(|meanwhile| {
+                meanwhile.as_mut().map(|meanwhile| match news {
+                    News::Lines(lines) => meanwhile.lines.extend_from_slice(lines),
+                    News::Gap => meanwhile.gap = true,
+                })
+            });
+            let follows = |lines| taken == Some(None) && board.follow(lines, hand.is_on_it());
+            if taken == Some(None) && !matches!(news, News::Lines(lines) if follows(lines)) {
+                read();
             }
-        });
+        }
+    });
+    // Once the reader has let go, what came meanwhile takes its place.
+    Effect::new(move |_| {
+        now.track();
+        let waits = board.takes_new() && board.fresh().get_untracked() > 0;
+        if waits && !hand.is_on_it() && meanwhile.with_value(Option::is_none) {
+            read();
+        }
+    });
+}
+
+fn read_anew(live: Live, board: Board, request: ListRequest, meanwhile: StoredValue<Option<Meanwhile>>, hand: Hand) {
+    meanwhile.set_value(Some(Meanwhile::default()));
+    spawn_local(async move {
+        loop {
+            let answer = Reading::fetch(request.clone()).await;
+            // Nothing to take means that the page was left.
+            let Some(Some(Meanwhile { lines, gap })) = meanwhile.try_update_value(Option::take) else { return };
+            if let Ok(reading) = answer {
+                live.has_read(reading.position);
+                board.replace(reading);
+                // What these lines cannot tell, the next ones will make the board read again.
+                let _ = board.follow(&lines, hand.is_on_it());
+            }
+            if !gap {
+                return;
+            }
+            meanwhile.set_value(Some(Meanwhile::default()));
+        }
     });
 }
 

@@ -16,8 +16,9 @@ pub(crate) struct Folded {
     pub(crate) stretches: Vec<(Option<Outage>, Changes)>,
     /// The last line.
     pub(crate) last: Option<(Position, Hash)>,
-    /// How many lines it was.
+    /// How many lines it was, and how many bytes.
     pub(crate) lines: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Folded {
@@ -39,6 +40,7 @@ impl Folded {
             self.last = Some((line.position, line.hash));
         }
         self.lines += lines.len();
+        self.bytes += lines.iter().map(|line| line.body.len()).sum::<usize>();
     }
 }
 

@@ -7,7 +7,7 @@ mod projector;
 mod record;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -23,8 +23,10 @@ use crate::error::StoreError;
 /// How many of the newest lines are kept in memory.
 const RECENT: usize = 4_096;
 
-/// How many lines may wait to be applied to the read models before the writer waits for them.
+/// How many lines may wait to be applied to the read models before the writer waits for them, and how many bytes: what they
+/// say is held in memory until then.
 const BACKLOG: i64 = 98_304;
+const BACKLOG_BYTES: usize = 64 << 20;
 
 /// So many lines are folded for the read models at once, if they come quickly; but for these, whoever folds sleeps.
 const UNFOLDED: i64 = 1_024;
@@ -67,6 +69,8 @@ pub struct Timeline {
     recent: RwLock<VecDeque<Line>>,
     head: watch::Sender<Position>,
     applied: watch::Sender<Position>,
+    /// Bytes of the lines that were committed by this process and wait to be applied.
+    waiting_bytes: AtomicUsize,
     /// How far lines were folded for the read models.
     folded: AtomicI64,
     /// There is something to fold: the first line after all were folded, or many.
@@ -83,6 +87,7 @@ impl Timeline {
             recent: RwLock::default(),
             head: watch::Sender::new(head),
             applied: watch::Sender::new(applied),
+            waiting_bytes: AtomicUsize::new(0),
             folded: AtomicI64::new(applied.0),
             unfolded: Notify::new(),
             wanted: Notify::new(),
@@ -189,6 +194,7 @@ impl Timeline {
             let excess = recent.len().saturating_sub(RECENT);
             recent.drain(..excess);
         }
+        self.waiting_bytes.fetch_add(lines.iter().map(|line| line.body.len()).sum(), Ordering::AcqRel);
         self.head.send_replace(last.position);
         let folded = self.folded.load(Ordering::Acquire);
         if last.position.0 - folded >= UNFOLDED || folded + 1 >= first.position.0 {
@@ -222,18 +228,28 @@ impl Timeline {
         self.folded.store(position.0, Ordering::Release);
     }
 
-    fn set_applied(&self, position: Position) {
+    /// Lines up to there were applied, so many bytes of them.
+    fn set_applied(&self, position: Position, bytes: usize) {
+        // Those that were there before this process were not counted.
+        let fewer = |waiting: usize| Some(waiting.saturating_sub(bytes));
+        let _ = self.waiting_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
         self.applied.send_replace(position);
     }
 
     /// Waits until few enough lines wait for the read models.
     pub(crate) async fn caught_up(&self) {
-        let mut applied = self.applied.subscribe();
-        if self.head().0 - applied.borrow_and_update().0 > BACKLOG {
+        if self.is_behind(self.applied(), 1) {
+            let mut applied = self.applied.subscribe();
             self.wanted.notify_one();
             // An error means that the projector has stopped, as it does at the end.
-            let _ = applied.wait_for(|applied| self.head().0 - applied.0 <= BACKLOG / 2).await;
+            let _ = applied.wait_for(|applied| !self.is_behind(*applied, 2)).await;
         }
+    }
+
+    /// Whether more than a part of what may wait for the read models does.
+    fn is_behind(&self, applied: Position, part: usize) -> bool {
+        let lines = self.head().0 - applied.0;
+        lines > BACKLOG / part as i64 || self.waiting_bytes.load(Ordering::Acquire) > BACKLOG_BYTES / part
     }
 
     /// Waits until the read models have come to `position`, however long it takes.

@@ -23,8 +23,9 @@ const PIECE: u32 = 4_096;
 /// How long lines may wait for company.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// So many lines do not wait for more.
+/// So many lines do not wait for more, nor lines of so many bytes.
 const PLENTY: usize = 32_768;
+const PLENTY_BYTES: usize = 16 << 20;
 
 /// After an error.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -68,7 +69,7 @@ pub(crate) enum Request {
 pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projection) -> Result<(), ReadError> {
     loop {
         let mut folded = Folded::default();
-        while folded.lines < PLENTY && take(timeline, &mut folded).await? {}
+        while !is_plenty(&folded) && take(timeline, &mut folded).await? {}
         if folded.lines == 0 {
             return Ok(());
         }
@@ -156,7 +157,7 @@ async fn gather(
     let mut linger = None;
     loop {
         take(timeline, folded).await?;
-        if folded.lines >= PLENTY {
+        if is_plenty(folded) {
             return Ok(Next::Write);
         }
         if folded.lines > 0 && linger.is_none() {
@@ -194,7 +195,7 @@ async fn while_writing(
             biased;
             written = &mut written => return written,
             // Beyond that the writer at the door waits.
-            () = timeline.unfolded.notified(), if next.lines < 2 * PLENTY => drop(take(timeline, next).await?),
+            () = timeline.unfolded.notified(), if !is_plenty(next) => drop(take(timeline, next).await?),
         }
     }
 }
@@ -211,9 +212,13 @@ async fn take(timeline: &Timeline, folded: &mut Folded) -> Result<bool, ReadErro
 async fn write(timeline: &Timeline, projection: &mut dyn Projection, folded: &Folded) -> Result<(), ReadError> {
     projection.write(folded).await?;
     if let Some((position, _)) = folded.last {
-        timeline.set_applied(position);
+        timeline.set_applied(position, folded.bytes);
     }
     Ok(())
+}
+
+fn is_plenty(folded: &Folded) -> bool {
+    folded.lines >= PLENTY || folded.bytes >= PLENTY_BYTES
 }
 
 async fn serve(timeline: &Timeline, projection: &mut dyn Projection, request: Request) {

@@ -19,6 +19,7 @@ pub(crate) fn all() -> ListQuery {
         sort: Sort { field: SortField::LeaseKey, descending: false },
         limit: 100,
         cursor: None,
+        count: false,
     }
 }
 
@@ -33,6 +34,19 @@ async fn a_list_has_all_that_was_committed_when_it_was_asked_for() {
     for n in 0..50 {
         fixture.acquire(&format!("k{n:02}"), "one").await.unwrap();
         assert_eq!(names(&fixture, all()).await.len(), n + 1);
+    }
+}
+
+#[tokio::test]
+async fn figures_tell_up_to_where_they_include_everything() {
+    let fixture = Fixture::new().await;
+    for n in 0..20 {
+        fixture.acquire(&format!("k{n:02}"), "one").await.unwrap();
+        let head = fixture.engine.timeline().head();
+        for prefixes in [&[][..], &["k".to_owned()]] {
+            let counters = fixture.engine.counters(prefixes).await.unwrap();
+            assert_eq!((counters.as_of, counters.keys), (head, n + 1));
+        }
     }
 }
 

@@ -148,7 +148,17 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
             ],
         ),
     );
-    add("LeasePage", answer("A page of leases.", page("Lease")));
+    add(
+        "Count",
+        answer(
+            "How many rows there are, counted up to a limit.",
+            vec![
+                ("at_least", true, whole("So many at the least.")),
+                ("is_all", true, json!({"type": "boolean", "description": "Whether those are all."})),
+            ],
+        ),
+    );
+    add("LeasePage", answer("A page of leases.", with(page("Lease"), vec![("count", false, reference("Count"))])));
     add("Token", answer("An API token, without its secret.", token()));
     add(
         "NewToken",

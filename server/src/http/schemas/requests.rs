@@ -95,6 +95,8 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
         ),
     );
     add("GetRequest", request("Ask what a key is.", vec![("lease_key", true, lease_key())]));
+    let count = json!({"type": "boolean", "default": false,
+        "description": "Whether to count as well all that answer to the filters, up to 1,000."});
     add(
         "ListRequest",
         request(
@@ -124,6 +126,7 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
                 ),
                 ("limit", false, limit()),
                 ("cursor", false, cursor()),
+                ("count", false, count),
             ],
         ),
     );

@@ -11,7 +11,7 @@ use sqlx::sqlite::{Sqlite, SqliteConnection};
 
 use super::rows::grant_columns;
 use crate::error::StoreError;
-use crate::reading::{ListQuery, SortField};
+use crate::reading::{ListQuery, MOST_COUNTED, SortField};
 
 /// So many rows can be looked at and sorted for one page.
 const FEW: i64 = 4_000;
@@ -124,6 +124,22 @@ impl Way {
 /// The statement for one page.
 pub(super) fn sql(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<Sqlite> {
     let mut sql = QueryBuilder::new(concat!("-- list\nSELECT g.lease_key, ", grant_columns!(), " FROM "));
+    rows(&mut sql, query, way, now);
+    in_order(&mut sql, query, way);
+    sql.push(" LIMIT ").push_bind(i64::from(query.limit) + 1);
+    sql
+}
+
+/// The statement that counts all pages' rows, up to one more than are counted.
+pub(super) fn count(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<Sqlite> {
+    let mut sql = QueryBuilder::new("-- list: count all\nSELECT count(*) FROM (SELECT 1 FROM ");
+    rows(&mut sql, query, way, now);
+    sql.push(" LIMIT ").push_bind(i64::from(MOST_COUNTED) + 1).push(")");
+    sql
+}
+
+/// The tables, and what rows must answer to.
+fn rows(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, way: Way, now: Timestamp) {
     if way == Way::End {
         // An end that nobody has recorded yet is in no index of ends.
         sql.push("(SELECT token FROM grants INDEXED BY grants_by_end WHERE ").push(of_end(query.status));
@@ -142,7 +158,7 @@ pub(super) fn sql(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<S
     // Where the walk does not begin with the keys' names, they must not tempt it to.
     let by_name = way == Way::Prefix || (way == Way::Order && query.sort.field == SortField::LeaseKey);
     prefixes(
-        &mut sql,
+        sql,
         query,
         match (query.current_only, by_name) {
             (true, true) => "k.lease_key",
@@ -162,11 +178,8 @@ pub(super) fn sql(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<S
         sql.push(" AND k.live = 1");
     }
     if let Some(status) = query.status {
-        with_status(&mut sql, status, now);
+        with_status(sql, status, now);
     }
-    in_order(&mut sql, query, way);
-    sql.push(" LIMIT ").push_bind(i64::from(query.limit) + 1);
-    sql
 }
 
 /// What the walk begins after, and the order.
@@ -324,6 +337,7 @@ fn examples() -> Vec<ListQuery> {
                     sort: Sort { field, descending: has(4) },
                     limit: 5,
                     cursor: has(3).then_some(cursor),
+                    count: true,
                 });
             }
         }
@@ -338,6 +352,7 @@ pub(super) fn statements() -> Vec<String> {
     for query in examples() {
         for way in Way::open(&query).chain([Way::Order]) {
             all.insert(sql(&query, way, Timestamp::EPOCH).sql().as_str().to_owned());
+            all.insert(count(&query, way, Timestamp::EPOCH).sql().as_str().to_owned());
             all.insert(way.count(&query, FEW).sql().as_str().to_owned());
         }
     }
@@ -401,10 +416,16 @@ mod tests {
             let mut tokens = Vec::new();
             for way in Way::open(&query).chain([Way::Order]) {
                 let rows = sql(&query, way, NOW).build().fetch_all(&mut db).await.unwrap();
-                tokens.push((way, rows.iter().map(|row| row.get::<i64, _>("token")).collect::<Vec<_>>()));
+                let counted: i64 = count(&query, way, NOW).build_query_scalar().fetch_one(&mut db).await.unwrap();
+                assert!(
+                    query.cursor.is_some() || rows.len() == 6 || counted == rows.len() as i64,
+                    "{query:?}: {counted}"
+                );
+                tokens.push((way, counted, rows.iter().map(|row| row.get::<i64, _>("token")).collect::<Vec<_>>()));
             }
-            assert!(tokens.iter().all(|(_, of_way)| *of_way == tokens[0].1), "{query:?}: {tokens:?}");
-            found += tokens[0].1.len();
+            let (_, counted, first) = &tokens[0];
+            assert!(tokens.iter().all(|(_, n, of_way)| n == counted && of_way == first), "{query:?}: {tokens:?}");
+            found += first.len();
             ways += tokens.len();
         }
         assert!(found > 400 && ways > 2_000, "{found} rows by {ways} ways");

@@ -76,6 +76,10 @@ impl SqliteReading {
         let mut sql = lists::sql(&query, way, now);
         let found = sql.build().fetch_all(&mut *snapshot).await?;
         let mut page = page(&mut snapshot, &found).await?;
+        if query.count {
+            let count = lists::count(&query, way, now).build_query_scalar().fetch_one(&mut *snapshot).await?;
+            page.count = Some(count);
+        }
         snapshot.commit().await?;
         if page.rows.len() > query.limit as usize {
             page.rows.truncate(query.limit as usize);
@@ -105,8 +109,11 @@ impl SqliteReading {
         let today = now.day();
         // Figures that are subtracted from one another must be of one moment.
         let mut snapshot = self.views.begin().await?;
+        let mut counters = Counters {
+            as_of: Position(sqlx::query_scalar(PROGRESS).fetch_one(&mut *snapshot).await?),
+            ..Counters::default()
+        };
         if !prefixes.is_empty() {
-            let mut counters = Counters::default();
             for prefix in outermost(prefixes) {
                 let (keys, held, collisions, on_day): (i64, i64, i64, i64) = sqlx::query_as(COUNT_BY_PREFIX)
                     .bind(prefix.to_owned())
@@ -123,7 +130,6 @@ impl SqliteReading {
             snapshot.commit().await?;
             return Ok(counters);
         }
-        let mut counters = Counters::default();
         let mut live = 0;
         for (name, value) in sqlx::query_as::<_, (String, i64)>(COUNTERS).fetch_all(&mut *snapshot).await? {
             match name.as_str() {
@@ -188,7 +194,7 @@ async fn page(snapshot: &mut SqliteConnection, found: &[SqliteRow]) -> Result<Pa
         rows.push(GrantRow { lease_key: rows::lease_key(row.try_get("lease_key")?)?, lease: rows::lease(row)? });
     }
     let applied: i64 = sqlx::query_scalar(PROGRESS).fetch_one(snapshot).await?;
-    Ok(Page { rows, next: None, as_of: Position(applied) })
+    Ok(Page { rows, next: None, as_of: Position(applied), count: None })
 }
 
 impl Reading for SqliteReading {
