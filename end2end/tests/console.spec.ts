@@ -144,7 +144,7 @@ test('on a small screen everything is within reach', async ({ page, server, comp
   await signIn(page, server);
   for (const width of [390, 320]) {
     await page.setViewportSize({ width, height: 700 });
-    for (const path of ['/', '/?q=status%3Aheld', `/core/leases/${lease_key}`, '/core/audit', '/core/leases/unknown']) {
+    for (const path of ['/', '/?q=status%3Aheld', `/core/leases/${lease_key}`, '/core/audit']) {
       await page.goto(server.url + path);
       await expect(page.getByRole('status')).toHaveText('Live');
       const over = await page.evaluate(() => {

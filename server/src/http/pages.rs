@@ -54,7 +54,11 @@ pub(super) fn routes(http: &Arc<Http>, options: LeptosOptions) -> Router {
 
 /// Runs `page` for those who have signed in; leads others to where they can.
 async fn signed_in<F: Future<Output = Response>>(request: Request, page: impl FnOnce(Request) -> F) -> Response {
-    if request.extensions().get::<Passed>().is_some_and(|passed| passed.caller.is_some()) {
+    let is_known = request.extensions().get::<Passed>().is_some_and(|passed| passed.caller.is_some());
+    if problem::wants_json(request.headers()) {
+        return if is_known { problem::not_found(request).await } else { problem::unauthenticated(&request) };
+    }
+    if is_known {
         let mut response = page(request).await;
         // A page shows what its reader may see: nobody else's cache may keep it.
         response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

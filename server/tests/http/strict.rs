@@ -180,6 +180,12 @@ async fn a_caller_of_the_api_never_gets_html_or_a_redirect() {
     Answer::of(request.send().await.unwrap()).await.refused(404, "not_found");
     let request = test.stranger().request(Method::GET, "/api/v1/nothing").header("Accept", "text/html");
     Answer::of(request.send().await.unwrap()).await.refused(404, "not_found");
+    for path in ["/", "/core/audit", "/core/leases/k"] {
+        let request = test.stranger().request(Method::GET, path).header("Accept", "application/json");
+        Answer::of(request.send().await.unwrap()).await.refused(401, "unauthenticated");
+        let request = client.request(Method::GET, path).header("Accept", "application/json");
+        Answer::of(request.send().await.unwrap()).await.refused(404, "not_found");
+    }
 }
 
 #[tokio::test]

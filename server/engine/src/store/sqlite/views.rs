@@ -21,14 +21,15 @@ const NEWEST_MIGRATION: &str = "-- newest migration\nSELECT coalesce(max(version
 const LOAD_PROGRESS: &str = "-- load progress\nSELECT epoch, applied, hash FROM progress WHERE id = 1";
 const INSERT_PROGRESS: &str =
     "-- create progress\nINSERT INTO progress (id, epoch, applied, hash) VALUES (1, ?1, ?2, ?3)";
-const COUNT_KEYS: &str = "-- count keys\nSELECT value FROM counters WHERE name = 'keys'";
+const HOW_FAR: &str = "-- how far, and how many keys\nSELECT p.applied, c.value FROM progress AS p, counters AS c \
+     WHERE p.id = 1 AND c.name = 'keys'";
 const GREATEST_TOKEN: &str = "-- greatest token\nSELECT coalesce(max(token), 0) FROM grants";
 
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
     let caches = CACHES.map(|(_, sql)| sql);
-    [&[NEWEST_MIGRATION, LOAD_PROGRESS, INSERT_PROGRESS, COUNT_KEYS, GREATEST_TOKEN], &caches[..]].concat()
+    [&[NEWEST_MIGRATION, LOAD_PROGRESS, INSERT_PROGRESS, HOW_FAR, GREATEST_TOKEN], &caches[..]].concat()
 }
 
 /// The file of the read models.
@@ -193,7 +194,11 @@ impl ViewWriter {
     }
 
     async fn write(&mut self, folded: &Folded) -> Result<(), StoreError> {
-        let all: i64 = sqlx::query_scalar(COUNT_KEYS).fetch_one(&mut self.db).await?;
+        let (applied, all): (i64, i64) = sqlx::query_as(HOW_FAR).fetch_one(&mut self.db).await?;
+        if folded.last.is_some_and(|(last, _)| last.0 <= applied) {
+            // Written before, by a commit that failed only to say so.
+            return Ok(());
+        }
         let changed: usize = folded.stretches.iter().map(|(_, changes)| changes.keys.len()).sum();
         let wanted = (all.unsigned_abs() * KEY_BYTES).min(changed as u64 * KEY_PAGES) / 1_024;
         let [.., largest] = CACHES;
