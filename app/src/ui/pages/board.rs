@@ -78,6 +78,8 @@ pub struct Board {
     fresh: RwSignal<u64>,
     /// Whether new leases appear in it: at its top.
     takes_new: bool,
+    /// Whether it was kept from moving, so that it is to be read anew.
+    is_due: StoredValue<bool>,
 }
 
 impl Board {
@@ -86,7 +88,7 @@ impl Board {
     pub fn new(reading: Reading, takes_new: bool) -> Self {
         let entries = reading.rows.into_iter().map(Entry::new).collect();
         let (entries, next, fresh) = (RwSignal::new(entries), RwSignal::new(reading.next), RwSignal::new(0));
-        Self { entries, next, count: RwSignal::new(reading.count), fresh, takes_new }
+        Self { entries, next, count: RwSignal::new(reading.count), fresh, takes_new, is_due: StoredValue::new(false) }
     }
 
     /// The rows in order.
@@ -107,10 +109,10 @@ impl Board {
         self.len() == 0
     }
 
-    /// Whether new leases appear in it, unless the reader has a hand on it.
+    /// Whether it was kept from taking or moving a row, so that it is to be read anew once it may.
     #[must_use]
-    pub const fn takes_new(&self) -> bool {
-        self.takes_new
+    pub fn is_due(&self) -> bool {
+        self.is_due.get_value()
     }
 
     /// How many leases were granted since it was read that it does not show: it shows some leases only, or in an order in
@@ -150,6 +152,7 @@ impl Board {
             if current.is_none() && !takes_new {
                 if line.is_grant() {
                     self.fresh.update(|fresh| *fresh += 1);
+                    self.is_due.set_value(self.takes_new);
                 }
                 continue;
             }
@@ -167,6 +170,8 @@ impl Board {
                     entry.row.set(row);
                     if granted_anew && takes_new {
                         moved.push((*entry).clone());
+                    } else if granted_anew && self.takes_new {
+                        self.is_due.set_value(true);
                     }
                 }
                 None => moved.push(Entry::new(row)),
@@ -181,10 +186,20 @@ impl Board {
         room
     }
 
-    /// Shows another reading in place of what was there. Rows that stay keep their signals.
-    pub fn replace(&self, reading: Reading) {
+    /// Shows another reading in place of what was there. Rows that stay keep their signals. While the reader has a hand on it,
+    /// rows only change.
+    pub fn replace(&self, reading: Reading, is_in_hand: bool) {
         let old = self.entries.get_untracked();
         let known: BTreeMap<&str, &Entry> = old.iter().map(|entry| (&*entry.lease_key, entry)).collect();
+        self.is_due.set_value(is_in_hand);
+        if is_in_hand {
+            for row in reading.rows {
+                if let Some(entry) = known.get(&*row.lease_key).filter(|entry| *entry.row.read_untracked() != row) {
+                    entry.row.set(row);
+                }
+            }
+            return;
+        }
         let entries: Vec<Entry> = reading
             .rows
             .into_iter()
@@ -296,7 +311,18 @@ mod tests {
             assert!(board.follow(&[granted("a", 1, 1), granted("b", 2, 2)], false));
             assert!(board.follow(&[released("a", 1, 3), granted("a", 3, 4), granted("c", 4, 5)], true));
             assert_eq!(shown(board), [("b".into(), 2, Status::Held), ("a".into(), 3, Status::Held)]);
-            assert_eq!(board.fresh().get_untracked(), 1);
+            assert_eq!((board.fresh().get_untracked(), board.is_due()), (1, true));
+            let row = |key: &str, token| {
+                let board = empty(true);
+                assert!(board.follow(&[granted(key, token, 5)], false));
+                board.entries.get_untracked()[0].row.get_untracked()
+            };
+            let reading = |rows| Reading { rows, next: None, count: None, position: 9, read_at: Timestamp::EPOCH };
+            board.replace(reading(vec![row("c", 4), row("a", 3), row("b", 5)]), true);
+            assert_eq!(shown(board), [("b".into(), 5, Status::Held), ("a".into(), 3, Status::Held)]);
+            assert!(board.is_due());
+            board.replace(reading(vec![row("c", 4), row("a", 3), row("b", 5)]), false);
+            assert_eq!((shown(board).len(), board.is_due()), (3, false));
         });
     }
 
@@ -335,7 +361,7 @@ mod tests {
                 position: 9,
                 read_at: Timestamp::EPOCH,
             };
-            board.replace(reading);
+            board.replace(reading, false);
             assert_eq!(shown(board), [("a".into(), 1, Status::Expired)]);
             assert_eq!(before[1].row.read_untracked().status, Status::Expired);
             assert_eq!(board.next.get_untracked().as_deref(), Some("c"));

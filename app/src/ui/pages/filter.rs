@@ -162,6 +162,14 @@ impl Filter {
     }
 }
 
+/// The address of the same list as at `first`, from a cursor on.
+#[must_use]
+pub fn further(first: &str, cursor: &str) -> String {
+    let cursor: String = form_urlencoded::byte_serialize(cursor.as_bytes()).collect();
+    let joint = if first.contains('?') { '&' } else { '?' };
+    format!("{first}{joint}{CURSOR}={cursor}")
+}
+
 /// The words of a query: parted by white space, which quotes keep together.
 fn words(query: &str) -> Vec<String> {
     let mut words = Vec::new();
@@ -242,5 +250,12 @@ mod tests {
         assert_eq!(lease_address("nightly/report"), "/core/leases/nightly%2Freport");
         assert_eq!(lease_address(".."), "/core/leases?key=..");
         assert_eq!(lease_address("a b%?#ä.."), "/core/leases/a%20b%25%3F%23%C3%A4..");
+    }
+
+    #[test]
+    fn the_next_page_is_of_the_same_list() {
+        for filter in [Filter::default(), Filter::default().with("owner", Some("a b&c"))] {
+            assert_eq!(further(&filter.address(None), "c+/="), filter.address(Some("c+/=")));
+        }
     }
 }

@@ -46,11 +46,10 @@ pub fn LeasesPage() -> impl IntoView {
                     let list = match request.filter(|_| problem.is_none()) {
                         Some(request) => match Reading::fetch(request.clone()).await {
                             Ok(reading) => {
-                                let older = reading.next.as_deref().map(|next| filter.address(Some(next)));
-                                let newest = request.cursor.is_some().then(|| filter.address(None));
+                                let (first, is_first) = (filter.address(None), request.cursor.is_none());
                                 let is_filtered = !filter.parts.is_empty();
                                 let heads = heads(&filter);
-                                view! { <Records reading request heads is_filtered older newest/> }.into_any()
+                                view! { <Records reading request heads is_filtered first is_first/> }.into_any()
                             }
                             Err(error) => {
                                 let again = filter.address(None);

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::board::{Board, Entry, Reading};
-use super::filter::{Filter, lease_address};
+use super::filter::{self, Filter, lease_address};
 use crate::api::leases::ListRequest;
 use crate::api::page::Count;
 use crate::ui::live::line::Line;
@@ -49,15 +49,14 @@ pub fn Records(
     heads: [Head; 4],
     /// Whether it shows some leases only.
     is_filtered: bool,
-    /// The address of what comes after, if there is more.
-    older: Option<String>,
-    /// The address of the first page, unless this is it.
-    newest: Option<String>,
+    /// The address of the first page.
+    first: String,
+    /// Whether this is the first page.
+    is_first: bool,
 ) -> impl IntoView {
     let live = Live::current();
     let read_at = reading.read_at;
     live.has_read(reading.position);
-    let is_first = newest.is_none();
     // Where a new lease belongs is known only if all are shown, and by when they were granted.
     let takes_new = is_first && !is_filtered && request.sort.is_none_or(|sort| sort == Filter::NEWEST);
     let board = Board::new(reading, takes_new);
@@ -108,8 +107,10 @@ pub fn Records(
                 <kbd>"j"</kbd><kbd>"k"</kbd>" move "<kbd>"Enter"</kbd>" open "<kbd>"?"</kbd>" keys"
             </p>
             <p class="pages">
-                {newest.map(|newest| view! { <a href=newest>"First page"</a> })}
-                {older.map(|older| view! { <a href=older rel="next">"Next page"</a> })}
+                {(!is_first).then(|| view! { <a href=first.clone()>"First page"</a> })}
+                {move || next.get().map(|next| {
+                    view! { <a href=filter::further(&first, &next) rel="next">"Next page"</a> }
+                })}
             </p>
         </footer>
     }
@@ -193,8 +194,7 @@ fn keep_true(live: Live, board: Board, request: ListRequest) {
     // Once the reader has let go, what came meanwhile takes its place.
     Effect::new(move |_| {
         now.track();
-        let waits = board.takes_new() && board.fresh().get_untracked() > 0;
-        if waits && !hand.is_on_it() && meanwhile.with_value(Option::is_none) {
+        if board.is_due() && !hand.is_on_it() && meanwhile.with_value(Option::is_none) {
             read();
         }
     });
@@ -209,7 +209,7 @@ fn read_anew(live: Live, board: Board, request: ListRequest, meanwhile: StoredVa
             let Some(Some(Meanwhile { lines, gap })) = meanwhile.try_update_value(Option::take) else { return };
             if let Ok(reading) = answer {
                 live.has_read(reading.position);
-                board.replace(reading);
+                board.replace(reading, hand.is_on_it());
                 // What these lines cannot tell, the next ones will make the board read again.
                 let _ = board.follow(&lines, hand.is_on_it());
             }

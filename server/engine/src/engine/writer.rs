@@ -114,7 +114,13 @@ impl<S: Store> Writer<S> {
             if works.is_empty() {
                 continue;
             }
-            self.store.caught_up().await;
+            // The service lives while it waits: without a mark of the clock that would be an outage.
+            while tokio::select! {
+                () = self.store.caught_up() => false,
+                _ = tick.tick() => true,
+            } {
+                self.mark(&mark).await;
+            }
             self.carry_out(&mut works).await;
         }
         self.finish(&mut works).await;
@@ -163,6 +169,12 @@ impl<S: Store> Writer<S> {
         }
     }
 
+    async fn mark(&self, mark: &impl AsyncFn() -> Result<(), StoreError>) {
+        if let Err(error) = mark().await {
+            tracing::error!(%error, "the clock's mark could not be written");
+        }
+    }
+
     async fn tick(&mut self, works: &mut Vec<Work>, mark: &impl AsyncFn() -> Result<(), StoreError>) {
         let counter = Arc::clone(&self.actors.counter);
         works.extend(self.refusals.take().into_iter().map(|refused| Work::system(&counter, Task::Refusals(refused))));
@@ -172,9 +184,7 @@ impl<S: Store> Writer<S> {
             tell(Some(caller.reply), Err(Fault::NotGoodAnyMore));
         }
         // Whatever else there is to write: if that fails, the service has lived all the same.
-        if let Err(error) = mark().await {
-            tracing::error!(%error, "the clock's mark could not be written");
-        }
+        self.mark(mark).await;
         if works.is_empty() {
             // Nothing to do but to see whether there was an outage.
             self.carry_out(works).await;

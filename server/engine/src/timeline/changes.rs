@@ -109,6 +109,8 @@ pub(crate) struct MinuteDelta {
     pub(crate) released: i64,
     pub(crate) cut_short: i64,
     pub(crate) refused: i64,
+    /// How many more leases there were at its end than at its beginning.
+    pub(crate) live: i64,
 }
 
 /// What changes of a grant that was made earlier.
@@ -309,11 +311,18 @@ impl GrantDelta {
 impl MinuteDelta {
     const fn note(&mut self, change: &Change) {
         match change {
-            Change::Granted(_) => self.granted += 1,
+            Change::Granted(_) => {
+                self.granted += 1;
+                self.live += 1;
+            }
             Change::Renewed(_) => self.renewed += 1,
-            Change::Released(_) => self.released += 1,
+            Change::Released(_) => {
+                self.released += 1;
+                self.live -= 1;
+            }
             Change::Expired(_) | Change::Broken(_) | Change::Transferred(_) | Change::Undelivered(_) => {
                 self.cut_short += 1;
+                self.live -= 1;
             }
             Change::Breaking(_) | Change::Quarantined { .. } | Change::Lifted { .. } => {}
         }

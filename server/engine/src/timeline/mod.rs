@@ -7,7 +7,7 @@ mod projector;
 mod record;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const RECENT: usize = 4_096;
 /// How many lines may wait to be applied to the read models before the writer waits for them, and how many bytes: what they
 /// say is held in memory until then.
 const BACKLOG: i64 = 98_304;
-const BACKLOG_BYTES: usize = 64 << 20;
+const BACKLOG_BYTES: i64 = 64 << 20;
 
 /// So many lines are folded for the read models at once, if they come quickly; but for these, whoever folds sleeps.
 const UNFOLDED: i64 = 1_024;
@@ -69,8 +69,9 @@ pub struct Timeline {
     recent: RwLock<VecDeque<Line>>,
     head: watch::Sender<Position>,
     applied: watch::Sender<Position>,
-    /// Bytes of the lines that were committed by this process and wait to be applied.
-    waiting_bytes: AtomicUsize,
+    /// Bytes of the lines that were committed by this process and wait to be applied. For a moment less than none, when lines
+    /// were read from the database and applied before they were pushed.
+    waiting_bytes: AtomicI64,
     /// How far lines were folded for the read models.
     folded: AtomicI64,
     /// There is something to fold: the first line after all were folded, or many.
@@ -87,7 +88,7 @@ impl Timeline {
             recent: RwLock::default(),
             head: watch::Sender::new(head),
             applied: watch::Sender::new(applied),
-            waiting_bytes: AtomicUsize::new(0),
+            waiting_bytes: AtomicI64::new(0),
             folded: AtomicI64::new(applied.0),
             unfolded: Notify::new(),
             wanted: Notify::new(),
@@ -194,7 +195,7 @@ impl Timeline {
             let excess = recent.len().saturating_sub(RECENT);
             recent.drain(..excess);
         }
-        self.waiting_bytes.fetch_add(lines.iter().map(|line| line.body.len()).sum(), Ordering::AcqRel);
+        self.waiting_bytes.fetch_add(lines.iter().map(|line| line.body.len() as i64).sum(), Ordering::AcqRel);
         self.head.send_replace(last.position);
         let folded = self.folded.load(Ordering::Acquire);
         if last.position.0 - folded >= UNFOLDED || folded + 1 >= first.position.0 {
@@ -211,6 +212,7 @@ impl Timeline {
     /// The head as it was found in the database, which may hold lines that memory never saw.
     pub(crate) fn reset(&self, head: Position) {
         self.recent.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.waiting_bytes.store(0, Ordering::Release);
         self.head.send_replace(head);
         self.unfolded.notify_one();
     }
@@ -230,9 +232,7 @@ impl Timeline {
 
     /// Lines up to there were applied, so many bytes of them.
     fn set_applied(&self, position: Position, bytes: usize) {
-        // Those that were there before this process were not counted.
-        let fewer = |waiting: usize| Some(waiting.saturating_sub(bytes));
-        let _ = self.waiting_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        self.waiting_bytes.fetch_sub(bytes as i64, Ordering::AcqRel);
         self.applied.send_replace(position);
     }
 
@@ -247,9 +247,9 @@ impl Timeline {
     }
 
     /// Whether more than a part of what may wait for the read models does.
-    fn is_behind(&self, applied: Position, part: usize) -> bool {
+    fn is_behind(&self, applied: Position, part: i64) -> bool {
         let lines = self.head().0 - applied.0;
-        lines > BACKLOG / part as i64 || self.waiting_bytes.load(Ordering::Acquire) > BACKLOG_BYTES / part
+        lines > BACKLOG / part || self.waiting_bytes.load(Ordering::Acquire) > BACKLOG_BYTES / part
     }
 
     /// Waits until the read models have come to `position`, however long it takes.

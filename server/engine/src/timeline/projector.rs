@@ -73,7 +73,12 @@ pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projectio
         if folded.lines == 0 {
             return Ok(());
         }
-        write(timeline, projection, &folded).await?;
+        projection.write(&folded).await?;
+        if let Some((position, _)) = folded.last {
+            // They were there before this process, which never counted their bytes.
+            timeline.set_folded(position);
+            timeline.set_applied(position, 0);
+        }
     }
 }
 
@@ -190,12 +195,20 @@ async fn while_writing(
     written: impl Future<Output = Result<(), ReadError>>,
 ) -> Result<(), ReadError> {
     let mut written = std::pin::pin!(written);
+    let mut may_fold = true;
     loop {
         tokio::select! {
             biased;
+            // To its end, whatever happens meanwhile: a transaction that is left in the middle stays open.
             written = &mut written => return written,
-            // Beyond that the writer at the door waits.
-            () = timeline.unfolded.notified(), if !is_plenty(next) => drop(take(timeline, next).await?),
+            () = timeline.unfolded.notified(), if may_fold => match take(timeline, next).await {
+                // Beyond that the writer at the door waits.
+                Ok(_) => may_fold = !is_plenty(next),
+                Err(error) => {
+                    tracing::error!(%error, "the timeline could not be read for the read models");
+                    may_fold = false;
+                }
+            },
         }
     }
 }

@@ -51,6 +51,31 @@ async fn figures_tell_up_to_where_they_include_everything() {
 }
 
 #[tokio::test]
+async fn every_minute_tells_how_many_were_held_at_its_end() {
+    let mut fixture = Fixture::new().await;
+    let start = fixture.engine.now();
+    let mut leases = Vec::new();
+    // Many minutes in one batch, since nobody reads meanwhile; and again when the models are made anew.
+    for n in 0..6 {
+        let mut request = terms("one");
+        request.ttl = Span::millis(3_600_000);
+        leases.push(fixture.acquire_with(&format!("k{n}"), request).await.unwrap());
+        if n % 3 == 2 {
+            fixture.release(&leases[0]).await.unwrap();
+            leases.remove(0);
+        }
+        fixture.pass(60_000).await;
+    }
+    for _ in 0..2 {
+        let minutes = fixture.engine.minutes(start).await.unwrap();
+        let granted = minutes.iter().filter(|minute| minute.granted > 0);
+        let held: Vec<i64> = granted.take(6).map(|minute| minute.held).collect();
+        assert_eq!(held, [1, 2, 2, 3, 4, 4]);
+        fixture.lose_views().await;
+    }
+}
+
+#[tokio::test]
 async fn no_list_shows_as_held_what_is_over_although_nobody_recorded_it() {
     let fixture = Fixture::new().await;
     let mut short = terms("one");

@@ -13,6 +13,8 @@ use super::rows::grant_columns;
 use crate::error::StoreError;
 use crate::reading::{ListQuery, MOST_COUNTED, SortField};
 
+const COUNT_KEYS: &str = "-- list: count keys\nSELECT value FROM counters WHERE name = 'keys'";
+
 /// So many rows can be looked at and sorted for one page.
 const FEW: i64 = 4_000;
 
@@ -38,21 +40,26 @@ pub(super) enum Way {
 impl Way {
     /// Chooses by how many rows answer to each filter.
     pub(super) async fn choose(db: &mut SqliteConnection, query: &ListQuery) -> Result<Self, StoreError> {
-        let mut best = (Self::Order, FEW);
+        // Of few keys all can be looked at.
+        let few = match query.current_only {
+            true => sqlx::query_scalar::<_, i64>(COUNT_KEYS).fetch_one(&mut *db).await?.min(FEW),
+            false => FEW,
+        };
+        let mut best = (None, few);
         for way in Self::open(query) {
             let (_, least) = best;
             let count: i64 = way.count(query, least).build_query_scalar().fetch_one(&mut *db).await?;
             if count < least {
-                best = (way, count);
+                best = (Some(way), count);
             }
         }
-        let in_order = query.sort.field == SortField::AcquiredAt;
+        let by_grant = query.sort.field == SortField::AcquiredAt;
         Ok(match best.0 {
             // Their rows come in that order by themselves.
-            Self::Order if in_order => {
+            None if by_grant && few == FEW => {
                 Self::open(query).find(|way| matches!(way, Self::Subject | Self::Owner | Self::Job))
             }
-            way => Some(way),
+            way => way,
         }
         .unwrap_or(Self::Order))
     }
@@ -186,7 +193,11 @@ fn rows(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, way: Way, now: Timest
 fn in_order(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, way: Way) {
     let begins_with_keys = query.current_only && matches!(way, Way::Order | Way::Prefix | Way::Live);
     // The same number, of the table that is walked first.
-    let token = if begins_with_keys { "k.token" } else { "g.token" };
+    let token = match way {
+        Way::Subject => "s.token",
+        _ if begins_with_keys => "k.token",
+        _ => "g.token",
+    };
     let column = match (query.sort.field, query.current_only) {
         (SortField::AcquiredAt, _) => token,
         (SortField::LeaseKey, true) => "k.lease_key",
@@ -198,7 +209,9 @@ fn in_order(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, way: Way) {
     };
     let (beyond, order) = if query.sort.descending { (" < ", " DESC") } else { (" > ", "") };
     // Where few rows are sorted at the end, the order must not lead the walk.
-    let is_led = matches!(way, Way::Order) || column == "g.token" || (way == Way::Prefix && column == "k.lease_key");
+    let is_led = matches!(way, Way::Order)
+        || matches!(column, "g.token" | "s.token")
+        || (way == Way::Prefix && column == "k.lease_key");
     let plus = if is_led { "" } else { "+" };
     if let Some(cursor) = &query.cursor {
         sql.push(" AND ");
@@ -356,7 +369,7 @@ pub(super) fn statements() -> Vec<String> {
             all.insert(way.count(&query, FEW).sql().as_str().to_owned());
         }
     }
-    all.into_iter().collect()
+    all.into_iter().chain([COUNT_KEYS.to_owned()]).collect()
 }
 
 #[cfg(test)]
@@ -405,6 +418,7 @@ mod tests {
             WHERE token = (SELECT max(token) FROM grants AS h WHERE h.lease_key = g.lease_key)";
         db.execute(keys).await.unwrap();
         db.execute("INSERT INTO keys (lease_key, quarantine, changed_at) VALUES ('a/never', '{}', 1)").await.unwrap();
+        db.execute("UPDATE counters SET value = 50 WHERE name = 'keys'").await.unwrap();
         db
     }
 
@@ -454,6 +468,9 @@ mod tests {
         )
         .await
         .unwrap();
+        // Of few keys all can be looked at, whatever was granted on them.
+        assert_eq!(Way::choose(&mut db, &by_owner).await.unwrap(), Way::Order);
+        db.execute("UPDATE counters SET value = 1000000 WHERE name = 'keys'").await.unwrap();
         assert_eq!(Way::choose(&mut db, &by_owner).await.unwrap(), Way::Order);
         let newest =
             ListQuery { sort: crate::reading::Sort { field: SortField::AcquiredAt, descending: true }, ..by_owner };

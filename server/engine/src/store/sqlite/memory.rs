@@ -28,6 +28,8 @@ pub(super) struct Memory {
     young: HashMap<LeaseKey, Entry>,
     old: HashMap<LeaseKey, Entry>,
     capacity: usize,
+    /// When the young generation has so many, the old one is let go.
+    swap_at: usize,
     /// Leases that are not the last of their key any more, until the read models have them.
     superseded: HashMap<FencingToken, (LeaseKey, Lease)>,
     superseded_at: VecDeque<(Position, FencingToken)>,
@@ -42,6 +44,8 @@ pub(super) struct Memory {
     pub(super) token: u64,
     /// When a mark of the clock was last committed.
     pub(super) lived_at: Timestamp,
+    #[cfg(test)]
+    swaps: usize,
 }
 
 impl Memory {
@@ -50,6 +54,7 @@ impl Memory {
             young: HashMap::new(),
             old: HashMap::new(),
             capacity,
+            swap_at: capacity / 2,
             superseded: HashMap::new(),
             superseded_at: VecDeque::new(),
             outages: VecDeque::new(),
@@ -58,6 +63,8 @@ impl Memory {
             hash,
             token,
             lived_at,
+            #[cfg(test)]
+            swaps: 0,
         }
     }
 
@@ -123,11 +130,18 @@ impl Memory {
     }
 
     fn insert(&mut self, key: LeaseKey, entry: Entry) {
-        if self.young.len() >= self.capacity / 2 {
+        if self.young.len() >= self.swap_at {
             let old = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
             let applied = self.applied;
             self.young
                 .extend(old.into_iter().filter(|(_, entry)| entry.changed > applied || !entry.room.queue.is_empty()));
+            // What cannot be let go now cannot be at the next insertion either: looked through at each, it would cost a little
+            // for every key there is.
+            self.swap_at = (self.capacity / 2).max(self.young.len() * 2);
+            #[cfg(test)]
+            {
+                self.swaps += 1;
+            }
         }
         self.young.insert(key, entry);
     }
@@ -161,6 +175,22 @@ mod tests {
             memory.keep(room(&format!("k{n}")));
         }
         assert!(memory.get(&LeaseKey::parse("unapplied").unwrap()).is_none());
+    }
+
+    #[test]
+    fn many_keys_that_cannot_be_let_go_are_not_looked_through_at_every_insertion() {
+        let mut memory = memory(64);
+        memory.head = Position(1);
+        for n in 0..1_000 {
+            memory.publish(room(&format!("k{n}")));
+        }
+        assert!(memory.swaps < 10, "{} times", memory.swaps);
+        // Once they can be let go, memory is what it was.
+        memory.set_applied(Position(1));
+        for n in 1_000..4_000 {
+            memory.keep(room(&format!("k{n}")));
+        }
+        assert!(memory.young.len() + memory.old.len() <= 70 && memory.swap_at == 32);
     }
 
     #[test]

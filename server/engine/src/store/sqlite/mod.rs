@@ -47,8 +47,9 @@ const OUTAGE_AFTER: Span = Span::millis(2_000);
 /// How long to wait for the read models when all is read anew: callers are told meanwhile.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mark younger than this need not be renewed.
+/// A mark younger than this need not be renewed by a commit, nor one younger than this by itself: that comes about once a second.
 const MARK_EVERY: Span = Span::millis(500);
+const MARK_ANEW: Span = Span::millis(200);
 
 /// The embedded store.
 pub struct SqliteStore {
@@ -224,7 +225,7 @@ impl SqliteStore {
     /// Writes the clock's mark although nothing else is to be written.
     pub(crate) async fn mark(&self) -> Result<(), StoreError> {
         let mark = self.clock.mark();
-        let is_young = mark.lived_at.since(self.memory().lived_at) < MARK_EVERY;
+        let is_young = mark.lived_at.since(self.memory().lived_at) < MARK_ANEW;
         if (is_young && !self.is_ahead()) || self.outage_at(mark.lived_at).is_some() {
             // It was written a moment ago, by a commit; or an outage must be recorded first, by the writer.
             return Ok(());

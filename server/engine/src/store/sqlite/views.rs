@@ -194,6 +194,8 @@ impl ViewWriter {
     }
 
     async fn write(&mut self, folded: &Folded) -> Result<(), StoreError> {
+        // Should an earlier transaction have been left open, nothing of it counts; an error here means that none was.
+        let _ = sqlx::query(super::tx::ROLLBACK).execute(&mut self.db).await;
         let (applied, all): (i64, i64) = sqlx::query_as(HOW_FAR).fetch_one(&mut self.db).await?;
         if folded.last.is_some_and(|(last, _)| last.0 <= applied) {
             // Written before, by a commit that failed only to say so.

@@ -91,9 +91,8 @@ static UPSERT_ACTIVITY: Bulk<4> = Bulk::new(
      released = released + excluded.released, cut_short = cut_short + excluded.cut_short, \
      refused = refused + excluded.refused",
 );
-/// After the counters.
-const SET_HELD: &str = "-- project leases held\nUPDATE activity SET held = (SELECT value FROM counters WHERE name = 'live') \
-     WHERE minute = ?1";
+const LIVE: &str = "-- leases without a recorded end\nSELECT value FROM counters WHERE name = 'live'";
+const SET_HELD: &str = "-- project leases held\nUPDATE activity SET held = ?2 WHERE minute = ?1";
 const ADD_TO_COUNTER: &str = "-- project counter\nUPDATE counters SET value = value + ?2 WHERE name = ?1";
 
 /// Every statement of this file, for the test that prepares them.
@@ -112,11 +111,12 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
         &INSERT_INTERVENTIONS,
         &UPSERT_ACTIVITY,
     ];
-    bulks.into_iter().flat_map(Bulk::all).chain([ADD_TO_COUNTER, SET_HELD])
+    bulks.into_iter().flat_map(Bulk::all).chain([LIVE, ADD_TO_COUNTER, SET_HELD])
 }
 
 /// Writes all of it.
 pub(super) async fn changes(changes: &Changes, db: &mut SqliteConnection) -> Result<(), StoreError> {
+    let mut held: i64 = sqlx::query_scalar(LIVE).fetch_one(&mut *db).await?;
     let granted = i64::try_from(changes.made.len()).unwrap_or(i64::MAX);
     let subjects: Vec<(FencingToken, &str)> = changes
         .made
@@ -181,13 +181,14 @@ pub(super) async fn changes(changes: &Changes, db: &mut SqliteConnection) -> Res
     let minutes: Vec<_> = changes.minutes.iter().collect();
     for (sql, rows) in UPSERT_ACTIVITY.statements(&minutes) {
         let query = rows.iter().fold(sqlx::query(sql), |query, (minute, happened)| {
-            let MinuteDelta { granted, renewed, released, cut_short, refused } = **happened;
+            let MinuteDelta { granted, renewed, released, cut_short, refused, live: _ } = **happened;
             query.bind(**minute).bind(granted).bind(renewed).bind(released).bind(cut_short).bind(refused)
         });
         query.execute(&mut *db).await?;
     }
-    if let Some((minute, _)) = minutes.last() {
-        sqlx::query(SET_HELD).bind(**minute).execute(&mut *db).await?;
+    for (minute, happened) in minutes {
+        held += happened.live;
+        sqlx::query(SET_HELD).bind(*minute).bind(held).execute(&mut *db).await?;
     }
     Ok(())
 }
