@@ -90,7 +90,7 @@ pub(crate) async fn crowd(server: &Server) -> Result<()> {
         ensure!(answer.status == 200 && answer.fields("lease_id").count() == BATCH, "{}", answer.body);
     }
     server.settle().await?;
-    println!("\n{:.0} MB of memory with {HELD} leases held.", process::memory(server.id()));
+    println!("{:.0} MB of memory with {HELD} leases held.", process::memory(server.id()));
     let waiters = (0..WAITING).map(|n| async move {
         let mut connection = server.open().await?;
         let body = format!(r#"{{"lease_key":"{}","owner":"waiter-{n}","ttl_ms":30000,"wait_ms":60000}}"#, name(n / 2));
@@ -100,7 +100,7 @@ pub(crate) async fn crowd(server: &Server) -> Result<()> {
     });
     let measured = async {
         sleep(Duration::from_secs(10)).await;
-        println!("{:.0} MB with {WAITING} callers waiting besides.", process::memory(server.id()));
+        println!("{:.0} MB with {WAITING} callers waiting besides.\n", process::memory(server.id()));
     };
     tokio::select! {
         waited = try_join_all(waiters) => ensure!(waited.is_err(), "nobody was to be granted anything"),
