@@ -141,6 +141,12 @@ pub(super) fn sql(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<S
 pub(super) fn count(query: &ListQuery, way: Way, now: Timestamp) -> QueryBuilder<Sqlite> {
     let mut sql = QueryBuilder::new("-- list: count all\nSELECT count(*) FROM (SELECT 1 FROM ");
     rows(&mut sql, query, way, now);
+    // The last grants of keys are found soon among the newest, late among the oldest.
+    sql.push(match way {
+        Way::Subject => " ORDER BY s.token DESC",
+        Way::Owner | Way::Job => " ORDER BY g.token DESC",
+        Way::Order | Way::Prefix | Way::Live | Way::End => "",
+    });
     sql.push(" LIMIT ").push_bind(i64::from(MOST_COUNTED) + 1).push(")");
     sql
 }
