@@ -46,7 +46,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // All below it as well: a tracer that is killed lets what it traced go on.
+        for id in family(self.id()) {
+            if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
+                // It may have ended by itself.
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+            }
+        }
         let _ = self.0.wait();
     }
 }
