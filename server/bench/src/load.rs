@@ -5,20 +5,33 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use tokio::task::LocalSet;
 
 /// What is to be done over and over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Work {
-    /// Take a key that nobody else wants, and give it back.
+    /// Acquire and release of keys that nobody else wants
     Pairs,
-    /// Take the one key that everybody wants, and give it back.
+    /// Acquire, with waiting, and release of one key that everybody wants
     OneKey,
-    /// Renew a lease.
+    /// Renewals
     Renew,
-    /// Take a hundred keys in one request, and give them back in another.
+    /// A hundred acquires a request, then a hundred releases
     Batch,
+}
+
+impl Work {
+    /// As it stands in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Pairs => "pairs",
+            Self::OneKey => "one key",
+            Self::Renew => "renewals",
+            Self::Batch => "batch of 100",
+        }
+    }
 }
 
 /// How many operations one request of [`Work::Batch`] carries.
@@ -52,6 +65,13 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// How many keys there are, from which the callers choose at random, each among its own.
     pub(crate) keys: usize,
+}
+
+impl Plan {
+    /// A short one before, which is not measured.
+    pub(crate) fn warm_up(&self) -> Self {
+        Self { time: Duration::from_millis(500), ..self.clone() }
+    }
 }
 
 /// What came of it.
@@ -219,7 +239,12 @@ impl<S: Session> Caller<S> {
     }
 }
 
-fn micros(since: Instant) -> u64 {
+/// The time in milliseconds within which this part of the requests was answered.
+pub(crate) fn millis_at(times: &Histogram<u64>, part: f64) -> f64 {
+    times.value_at_quantile(part) as f64 / 1e3
+}
+
+pub(crate) fn micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
 }
 

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
-use crate::load::{Outcome, Plan, Work};
+use crate::load::{Outcome, Plan, Work, millis_at};
 use crate::peers::{Etcd, Peer, Postgres, Redis, ZooKeeper};
 use crate::product::Server;
 
@@ -29,7 +29,7 @@ struct Arguments {
     program: PathBuf,
     /// Which loads
     #[arg(long, value_delimiter = ',', default_value = "pairs,one-key,renew,batch")]
-    loads: Vec<Load>,
+    loads: Vec<Work>,
     /// How many callers at once
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,256", value_name = "N")]
     clients: Vec<usize>,
@@ -57,38 +57,6 @@ struct Arguments {
     /// Where databases are made; flushes go to its disk
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Load {
-    /// Acquire and release of keys that nobody else wants
-    Pairs,
-    /// Acquire, with waiting, and release of one key that everybody wants
-    OneKey,
-    /// Renewals
-    Renew,
-    /// A hundred acquires a request, then a hundred releases
-    Batch,
-}
-
-impl Load {
-    const fn work(self) -> Work {
-        match self {
-            Self::Pairs => Work::Pairs,
-            Self::OneKey => Work::OneKey,
-            Self::Renew => Work::Renew,
-            Self::Batch => Work::Batch,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Pairs => "pairs",
-            Self::OneKey => "one key",
-            Self::Renew => "renewals",
-            Self::Batch => "batch of 100",
-        }
-    }
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -120,12 +88,12 @@ async fn main() -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut ours = Vec::new();
-    for load in &arguments.loads {
+    for &work in &arguments.loads {
         for &clients in &arguments.clients {
             let time = Duration::from_secs(arguments.seconds);
-            let plan = Plan { work: load.work(), clients, time, keys: arguments.keys };
-            let rate = measure(&server, *load, &plan).await?;
-            ours.push(Row { load: *load, plan, rate });
+            let plan = Plan { work, clients, time, keys: arguments.keys };
+            let rate = measure(&server, &plan).await?;
+            ours.push(Row { plan, rate });
         }
     }
     if arguments.pages {
@@ -151,9 +119,8 @@ async fn main() -> Result<()> {
 }
 
 /// One load, and one line of the table. What the read models are behind at its end is worked off within the measure.
-async fn measure(server: &Server, load: Load, plan: &Plan) -> Result<f64> {
-    let warm = Plan { time: Duration::from_millis(500), ..plan.clone() };
-    load::run(&warm, || server.open()).await?;
+async fn measure(server: &Server, plan: &Plan) -> Result<f64> {
+    load::run(&plan.warm_up(), || server.open()).await?;
     server.settle().await?;
     let (cpu, own) = (process::cpu(server.id()), process::own_cpu(std::process::id()));
     let outcome = load::run(plan, || server.open()).await?;
@@ -162,15 +129,14 @@ async fn measure(server: &Server, load: Load, plan: &Plan) -> Result<f64> {
     server.settle().await?;
     let cpu = process::cpu(server.id()) - cpu;
     let Outcome { operations, refused, out_of_order, times, .. } = &outcome;
-    let at = |quantile: f64| times.value_at_quantile(quantile) as f64 / 1e3;
     println!(
         "| {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} | {:.0} | {refused} | {backlog} |",
-        load.name(),
+        plan.work.name(),
         plan.clients,
         outcome.rate(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        millis_at(times, 0.5),
+        millis_at(times, 0.99),
+        millis_at(times, 0.999),
         cpu.as_secs_f64() * 1e6 / *operations as f64,
         process::memory(server.id()),
     );
@@ -185,7 +151,6 @@ async fn measure(server: &Server, load: Load, plan: &Plan) -> Result<f64> {
 
 /// A load that was measured on Job Leases.
 struct Row {
-    load: Load,
     plan: Plan,
     rate: f64,
 }
@@ -196,23 +161,21 @@ async fn beside<P: Peer>(folder: &Path, ours: &[Row]) -> Result<String> {
     let Some(peer) = P::start(folder.path()).await? else {
         return Ok(format!("{}: not measured, since it is not installed (on Debian: {})", P::NAME, P::PACKAGE));
     };
-    for Row { load, plan, rate } in ours {
-        let warm = Plan { time: Duration::from_millis(500), ..plan.clone() };
-        if peer.run(&warm).await?.done == 0 {
+    for Row { plan, rate } in ours {
+        if peer.run(&plan.warm_up()).await?.done == 0 {
             continue;
         }
         let cpu = process::cpu(peer.process().id());
         let outcome = peer.run(plan).await?;
         let cpu = process::cpu(peer.process().id()) - cpu;
-        let at = |quantile: f64| outcome.times.value_at_quantile(quantile) as f64 / 1e3;
         println!(
             "| {} | {} | {} | {:.0} | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} |",
             P::NAME,
-            load.name(),
+            plan.work.name(),
             plan.clients,
             outcome.rate(),
-            at(0.5),
-            at(0.999),
+            millis_at(&outcome.times, 0.5),
+            millis_at(&outcome.times, 0.999),
             cpu.as_secs_f64() * 1e6 / outcome.operations as f64,
             outcome.refused as f64 / outcome.done.max(1) as f64,
             rate / outcome.rate(),

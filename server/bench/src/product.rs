@@ -114,7 +114,7 @@ impl Session for Connection {
 
 impl Connection {
     /// The ids of the leases that these operations answer.
-    async fn operations(&mut self, operations: impl Iterator<Item = String>) -> Result<Vec<String>> {
+    pub(crate) async fn operations(&mut self, operations: impl Iterator<Item = String>) -> Result<Vec<String>> {
         let body = format!(r#"{{"operations":[{}]}}"#, operations.collect::<Vec<_>>().join(","));
         let answer = self.post("/api/v1/leases/batch", &body).await?;
         ensure!(answer.status == 200, "{}: {}", answer.status, answer.body);

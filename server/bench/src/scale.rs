@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use hdrhistogram::Histogram;
 use tokio::time::sleep;
 
-use crate::load::{BATCH, Session as _, key};
+use crate::load::{BATCH, Session as _, key, micros, millis_at};
 use crate::process;
 use crate::product::Server;
 
@@ -68,11 +68,11 @@ pub(crate) async fn pages(server: &Server) -> Result<()> {
             let answer = connection.get(path).await?;
             ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.body);
             bytes = answer.body.len();
-            times.record(u64::try_from(began.elapsed().as_micros())?)?;
+            times.record(micros(began))?;
         }
         let cpu = (process::cpu(server.id()) - cpu).as_secs_f64() * 1e3 / TIMES as f64;
-        let at = |quantile: f64| times.value_at_quantile(quantile) as f64 / 1e3;
-        println!("| {name} | {:.1} | {:.1} | {cpu:.1} | {bytes} |", at(0.5), at(0.99));
+        let (half, most) = (millis_at(&times, 0.5), millis_at(&times, 0.99));
+        println!("| {name} | {half:.1} | {most:.1} | {cpu:.1} | {bytes} |");
     }
     Ok(())
 }
@@ -85,9 +85,8 @@ pub(crate) async fn crowd(server: &Server) -> Result<()> {
     let mut connection = server.open().await?;
     for from in (0..HELD).step_by(BATCH) {
         let take = |n| format!(r#"{{"acquire":{{"lease_key":"{}","owner":"worker-{n}","ttl_ms":600000}}}}"#, name(n));
-        let body = format!(r#"{{"operations":[{}]}}"#, (from..from + BATCH).map(take).collect::<Vec<_>>().join(","));
-        let answer = connection.post("/api/v1/leases/batch", &body).await?;
-        ensure!(answer.status == 200 && answer.fields("lease_id").count() == BATCH, "{}", answer.body);
+        let ids = connection.operations((from..from + BATCH).map(take)).await?;
+        ensure!(ids.len() == BATCH, "{} of {BATCH} keys were granted", ids.len());
     }
     server.settle().await?;
     println!("{:.0} MB of memory with {HELD} leases held.", process::memory(server.id()));

@@ -27,7 +27,7 @@ impl Peer for Etcd {
     type Session = Caller;
 
     async fn start(folder: &Path) -> Result<Option<Self>> {
-        let Some(program) = find(&["etcd"]) else { return Ok(None) };
+        let Some(program) = find("etcd") else { return Ok(None) };
         let (address, peers, log) = (free_port()?, free_port()?, folder.join("log"));
         let mut command = Command::new(program);
         command.arg("--data-dir").arg(folder.join("data"));
@@ -40,12 +40,7 @@ impl Peer for Etcd {
         command.arg("--initial-cluster").arg(format!("default=http://{peers}"));
         let mut process = Process::start(command, &log)?;
         process.until(&log, || Probe::connect(address).ok())?;
-        let etcd = Self { process, address };
-        // It listens before it has chosen itself.
-        while etcd.open().await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        Ok(Some(etcd))
+        Ok(Some(Self { process, address }.ready().await?))
     }
 
     fn process(&self) -> &Process {

@@ -11,11 +11,13 @@ mod zookeeper;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use tokio::time::sleep;
 
 use crate::load::{self, Outcome, Plan, Session};
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 
 pub(crate) use self::etcd::Etcd;
 pub(crate) use self::postgres::Postgres;
@@ -38,21 +40,30 @@ pub(crate) trait Peer: Sized {
     /// Connects a caller.
     fn open(&self) -> impl Future<Output = Result<Self::Session>>;
 
+    /// Waits until it takes callers: some listen before they are ready, and hang up until then.
+    async fn ready(self) -> Result<Self> {
+        let began = Instant::now();
+        while let Err(error) = self.open().await {
+            ensure!(began.elapsed() < PATIENCE, "{} takes no callers: {error:#}", Self::NAME);
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(self)
+    }
+
     /// Runs a load on it.
     async fn run(&self, plan: &Plan) -> Result<Outcome> {
         load::run(plan, || self.open()).await
     }
 }
 
-/// The first of these programs that is there, on the PATH or where Debian puts those that are not.
-fn find(names: &[&str]) -> Option<PathBuf> {
+/// A program, if it is there: on the PATH, or where Debian puts those that are not.
+fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path)
+    std::env::split_paths(&path)
         .chain([PathBuf::from("/usr/sbin")])
         .chain(versions("/usr/lib/postgresql").map(|version| version.join("bin")))
-        .collect();
-    let files = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    files.into_iter().find(|file| file.is_file())
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 fn versions(folder: &str) -> impl Iterator<Item = PathBuf> {

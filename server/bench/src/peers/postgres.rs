@@ -37,7 +37,7 @@ impl Peer for Postgres {
     type Session = Caller;
 
     async fn start(folder: &Path) -> Result<Option<Self>> {
-        let (Some(initdb), Some(program)) = (find(&["initdb"]), find(&["postgres"])) else { return Ok(None) };
+        let (Some(initdb), Some(program)) = (find("initdb"), find("postgres")) else { return Ok(None) };
         let (address, log, data) = (free_port()?, folder.join("log"), folder.join("data"));
         // It refuses to run as root: then it runs as whoever its package made for it.
         let user = if rustix::process::getuid().is_root() { account("postgres") } else { None };

@@ -30,7 +30,7 @@ impl Peer for Redis {
     type Session = Caller;
 
     async fn start(folder: &Path) -> Result<Option<Self>> {
-        let Some(program) = find(&["redis-server"]) else { return Ok(None) };
+        let Some(program) = find("redis-server") else { return Ok(None) };
         let (address, log) = (free_port()?, folder.join("log"));
         let mut command = Command::new(program);
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]).arg(folder);

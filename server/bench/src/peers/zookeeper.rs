@@ -34,7 +34,7 @@ impl Peer for ZooKeeper {
     async fn start(folder: &Path) -> Result<Option<Self>> {
         // Its own list of what else it needs is in the archive.
         let program = "/usr/share/java/zookeeper.jar";
-        let Some(java) = find(&["java"]).filter(|_| Path::new(program).is_file()) else { return Ok(None) };
+        let Some(java) = find("java").filter(|_| Path::new(program).is_file()) else { return Ok(None) };
         let (address, log, config) = (free_port()?, folder.join("log"), folder.join("zoo.cfg"));
         let data = folder.join("data");
         std::fs::create_dir(&data)?;
@@ -51,12 +51,7 @@ impl Peer for ZooKeeper {
         command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config).current_dir(folder);
         let mut process = Process::start(command, &log)?;
         process.until(&log, || Probe::connect(address).ok())?;
-        let zookeeper = Self { process, address };
-        // It listens before it is ready, and hangs up until then.
-        while zookeeper.open().await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        Ok(Some(zookeeper))
+        Ok(Some(Self { process, address }.ready().await?))
     }
 
     fn process(&self) -> &Process {

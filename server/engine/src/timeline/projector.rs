@@ -76,7 +76,6 @@ pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projectio
         projection.write(&folded).await?;
         if let Some((position, _)) = folded.last {
             // They were there before this process, which never counted their bytes.
-            timeline.set_folded(position);
             timeline.set_applied(position, 0);
         }
     }

@@ -83,16 +83,19 @@ impl Way {
     /// How many rows there are this way, if fewer than `most`.
     fn count(self, query: &ListQuery, most: i64) -> QueryBuilder<Sqlite> {
         let mut sql = QueryBuilder::new("-- list: count\nSELECT count(*) FROM (SELECT 1 FROM ");
-        let owner = || query.owner.as_ref().map_or_else(String::new, |owner| owner.as_str().to_owned());
+        // Each is there where its way is open.
         match self {
             Self::Order => sql.push("progress"),
             Self::Subject => {
-                let subject = query.subject.as_ref().map_or_else(String::new, |subject| subject.as_str().to_owned());
+                let subject = query.subject.as_ref().map(|subject| subject.as_str().to_owned());
                 sql.push("subjects WHERE subject = ").push_bind(subject)
             }
-            Self::Owner => sql.push("grants INDEXED BY grants_by_owner WHERE owner = ").push_bind(owner()),
+            Self::Owner => {
+                let owner = query.owner.as_ref().map(|owner| owner.as_str().to_owned());
+                sql.push("grants INDEXED BY grants_by_owner WHERE owner = ").push_bind(owner)
+            }
             Self::Job => {
-                let job_key = query.job_key.as_ref().map_or_else(String::new, |job_key| job_key.as_str().to_owned());
+                let job_key = query.job_key.as_ref().map(|job_key| job_key.as_str().to_owned());
                 sql.push("grants INDEXED BY grants_by_job WHERE job_key = ").push_bind(job_key)
             }
             Self::Prefix => {
