@@ -1,6 +1,8 @@
 //! Closed loops of callers: each does the next thing as soon as the last is answered. All run on one thread.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,9 @@ impl Work {
 /// How many operations one request of [`Work::Batch`] carries.
 pub(crate) const BATCH: usize = 100;
 
+/// The key of [`Work::OneKey`], which nobody else takes.
+const ONE_KEY: &str = "benchmark/one";
+
 /// A lease that was taken.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -63,8 +68,8 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     pub(crate) clients: usize,
     pub(crate) time: Duration,
-    /// How many keys there are, from which the callers choose at random, each among its own.
-    pub(crate) keys: usize,
+    /// The keys, by their numbers, from which the callers choose at random, each among its own.
+    pub(crate) keys: Range<usize>,
 }
 
 impl Plan {
@@ -88,6 +93,8 @@ pub(crate) struct Outcome {
     pub(crate) out_of_order: u64,
     /// Times in microseconds: of takings, or of renewals, or of whole requests of many.
     pub(crate) times: Histogram<u64>,
+    /// Times in microseconds from the sending of a release of the one key until the next caller had it.
+    pub(crate) hand_offs: Histogram<u64>,
 }
 
 /// Names like those of real jobs, told from each other by their number.
@@ -95,18 +102,18 @@ pub(crate) fn key(n: usize) -> String {
     format!("benchmark/nightly/{n:07}")
 }
 
-/// Runs a load to its end; `open` connects a caller.
-pub(crate) async fn run<S, F>(plan: &Plan, open: impl Fn() -> F) -> Result<Outcome>
+/// Runs a load to its end; `open` connects a caller, who has that number.
+pub(crate) async fn run<S, F>(plan: &Plan, open: impl Fn(usize) -> F) -> Result<Outcome>
 where
     S: Session + 'static,
     F: Future<Output = Result<S>>,
 {
     let mut sessions = Vec::with_capacity(plan.clients);
-    for _ in 0..plan.clients {
-        sessions.push(open().await?);
+    for number in 0..plan.clients {
+        sessions.push(open(number).await?);
     }
     let began = Instant::now();
-    let turn = Rc::new(Turn { until: began + plan.time, last_token: std::cell::Cell::new(0) });
+    let turn = Rc::new(Turn { until: began + plan.time, last_token: Cell::new(0), given: Cell::new(None) });
     let callers = LocalSet::new();
     let tasks: Vec<_> = sessions
         .into_iter()
@@ -118,7 +125,8 @@ where
         })
         .collect();
     callers.await;
-    let mut outcome = Outcome::new(began.elapsed())?;
+    let mut outcome = Outcome::new()?;
+    outcome.time = began.elapsed();
     for task in tasks {
         outcome.add(&task.await.context("a caller's fault")??)?;
     }
@@ -126,17 +134,21 @@ where
 }
 
 impl Outcome {
-    fn new(time: Duration) -> Result<Self> {
-        let times = Histogram::new(3)?;
-        Ok(Self { time, done: 0, operations: 0, refused: 0, out_of_order: 0, times })
+    /// That of no time at all.
+    pub(crate) fn new() -> Result<Self> {
+        let (times, hand_offs) = (Histogram::new(3)?, Histogram::new(3)?);
+        Ok(Self { time: Duration::ZERO, done: 0, operations: 0, refused: 0, out_of_order: 0, times, hand_offs })
     }
 
-    fn add(&mut self, other: &Self) -> Result<()> {
+    /// Takes in another; its time too, which is none for a single caller's.
+    pub(crate) fn add(&mut self, other: &Self) -> Result<()> {
+        self.time += other.time;
         self.done += other.done;
         self.operations += other.operations;
         self.refused += other.refused;
         self.out_of_order += other.out_of_order;
         self.times.add(&other.times)?;
+        self.hand_offs.add(&other.hand_offs)?;
         Ok(())
     }
 
@@ -149,7 +161,9 @@ impl Outcome {
 /// What all callers share.
 struct Turn {
     until: Instant,
-    last_token: std::cell::Cell<u64>,
+    last_token: Cell<u64>,
+    /// When the one key was given back, until somebody has it.
+    given: Cell<Option<Instant>>,
 }
 
 struct Caller<S> {
@@ -162,7 +176,7 @@ struct Caller<S> {
 
 impl<S: Session> Caller<S> {
     async fn run(mut self) -> Result<Outcome> {
-        let mut outcome = Outcome::new(Duration::ZERO)?;
+        let mut outcome = Outcome::new()?;
         match self.plan.work {
             Work::Pairs => {
                 while Instant::now() < self.turn.until {
@@ -171,9 +185,8 @@ impl<S: Session> Caller<S> {
                 }
             }
             Work::OneKey => {
-                let key = key(0);
                 while Instant::now() < self.turn.until {
-                    self.pair(&key, true, &mut outcome).await?;
+                    self.pair(ONE_KEY, true, &mut outcome).await?;
                 }
             }
             Work::Renew => {
@@ -216,8 +229,14 @@ impl<S: Session> Caller<S> {
             }
         };
         outcome.times.record(micros(began))?;
-        if wait && lease.token > 0 && self.turn.last_token.replace(lease.token) >= lease.token {
-            outcome.out_of_order += 1;
+        if wait {
+            if lease.token > 0 && self.turn.last_token.replace(lease.token) >= lease.token {
+                outcome.out_of_order += 1;
+            }
+            if let Some(given) = self.turn.given.take() {
+                outcome.hand_offs.record(micros(given))?;
+            }
+            self.turn.given.set(Some(Instant::now()));
         }
         self.session.give(key, &lease).await?;
         outcome.done += 1;
@@ -227,15 +246,19 @@ impl<S: Session> Caller<S> {
 
     /// A key that no other caller takes.
     fn own_key(&mut self) -> String {
-        let each = (self.plan.keys / self.plan.clients).max(1);
-        key(self.number + self.plan.clients * self.chance.below(each))
+        let each = (self.plan.keys.len() / self.plan.clients).max(1);
+        key(self.first_key() + self.plan.clients * self.chance.below(each))
     }
 
     /// Several different ones.
     fn own_keys(&mut self) -> Vec<String> {
-        let each = (self.plan.keys / self.plan.clients).max(BATCH);
+        let each = (self.plan.keys.len() / self.plan.clients).max(BATCH);
         let first = self.chance.below(each);
-        (0..BATCH).map(|n| key(self.number + self.plan.clients * ((first + n) % each))).collect()
+        (0..BATCH).map(|n| key(self.first_key() + self.plan.clients * ((first + n) % each))).collect()
+    }
+
+    fn first_key(&self) -> usize {
+        self.plan.keys.start + self.number
     }
 }
 
@@ -259,5 +282,74 @@ impl Chance {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % bound as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::future::ready;
+
+    use super::*;
+
+    /// Those that are held, and all that ever were.
+    #[derive(Default)]
+    struct Keys {
+        held: BTreeSet<String>,
+        ever: BTreeSet<String>,
+    }
+
+    impl Session for Rc<RefCell<Keys>> {
+        async fn take(&mut self, key: &str, _: bool) -> Result<Option<Lease>> {
+            tokio::task::yield_now().await;
+            let mut keys = self.borrow_mut();
+            keys.ever.insert(key.to_owned());
+            Ok(keys.held.insert(key.to_owned()).then(|| Lease { id: key.to_owned(), token: 0 }))
+        }
+
+        async fn give(&mut self, key: &str, lease: &Lease) -> Result<()> {
+            tokio::task::yield_now().await;
+            assert_eq!(key, lease.id);
+            assert!(self.borrow_mut().held.remove(key), "{key} was not held");
+            Ok(())
+        }
+
+        async fn renew(&mut self, key: &str, _: &Lease) -> Result<()> {
+            tokio::task::yield_now().await;
+            assert!(self.borrow().held.contains(key), "{key} was not held");
+            Ok(())
+        }
+
+        async fn batch(&mut self, _: &[String]) -> Result<bool> {
+            Ok(false)
+        }
+    }
+
+    async fn try_out(work: Work) -> (Outcome, BTreeSet<String>) {
+        let keys = Rc::<RefCell<Keys>>::default();
+        let plan = Plan { work, clients: 3, time: Duration::from_millis(30), keys: 10..19 };
+        let outcome = run(&plan, |_| ready(Ok(Rc::clone(&keys)))).await.unwrap();
+        assert!(keys.borrow().held.is_empty() && outcome.done > 0);
+        // Not the taking of a key.
+        let ever = RefCell::take(&keys).ever;
+        (outcome, ever)
+    }
+
+    #[tokio::test]
+    async fn callers_keep_to_keys_of_their_own() {
+        for work in [Work::Pairs, Work::Renew] {
+            let (outcome, ever) = try_out(work).await;
+            assert_eq!((outcome.refused, outcome.hand_offs.len()), (0, 0));
+            let allowed: BTreeSet<String> = (10..19).map(key).collect();
+            assert!(ever.is_subset(&allowed), "{ever:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_grant_of_the_one_key_but_the_first_is_a_hand_off() {
+        let (outcome, ever) = try_out(Work::OneKey).await;
+        assert_eq!(ever.len(), 1);
+        assert_eq!(outcome.hand_offs.len() + 1, outcome.done);
     }
 }

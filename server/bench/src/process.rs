@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,10 +43,22 @@ impl Process {
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
+
+    /// Waits until it has ended by itself, but no longer than that.
+    pub(crate) fn wait(&mut self, at_most: Duration) {
+        let began = Instant::now();
+        while matches!(self.0.try_wait(), Ok(None)) && began.elapsed() < at_most {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(Some(_))) {
+            // Its number may be another's by now.
+            return;
+        }
         // All below it as well: a tracer that is killed lets what it traced go on.
         for id in family(self.id()) {
             if let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) {
@@ -55,6 +68,35 @@ impl Drop for Process {
         }
         let _ = self.0.wait();
     }
+}
+
+/// A program to be run; with `flush_delay` each of its flushes takes so much longer.
+pub(crate) fn program(path: &Path, flush_delay: Option<Duration>) -> Command {
+    let Some(delay) = flush_delay else { return Command::new(path) };
+    let mut strace = Command::new("strace");
+    strace.args(["--follow-forks", "--seccomp-bpf", "--quiet=all", "--output=/dev/null"]);
+    strace.arg("--trace=fdatasync,fsync");
+    strace.arg(format!("--inject=fdatasync,fsync:delay_exit={}", delay.as_micros())).arg(path);
+    strace
+}
+
+/// A program, if it is there: on the PATH, or where Debian puts those that are not.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .chain(versions("/usr/lib/postgresql").map(|version| version.join("bin")))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+fn versions(folder: &str) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Processor time that a process and all below it have used so far.

@@ -8,57 +8,131 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::sleep;
+use tokio_postgres::Client;
 
 use crate::connection::Connection;
 use crate::load::{Lease, Session};
-use crate::process::Process;
+use crate::postgres;
+use crate::process::{self, Process};
 
 const TOKEN: &str = "jl_benchmarkbenchmarkbenchmarkbenchmark00000000";
 
-/// A running server on a database of its own.
-pub(crate) struct Server {
+/// What is committed and not in the read models: what has no position yet, and what they do not have of the rest.
+const BACKLOG: &str = "-- backlog\nSELECT (SELECT count(*) FROM job_leases.log) + h.position - p.applied \
+     FROM job_leases.head AS h, job_leases_views.progress AS p WHERE h.id = 1 AND p.id = 1";
+const VERSION: &str = "-- version\nSHOW server_version";
+
+/// How often to look whether there is still a backlog.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A node or several, on a database of their own.
+pub(crate) struct Service {
+    /// They end before the database does.
+    nodes: Vec<Node>,
+    /// None on SQLite.
+    postgres: Option<Postgres>,
+}
+
+struct Node {
     process: Process,
     address: SocketAddr,
 }
 
-impl Server {
-    /// Starts the program in this folder; `flush_delay` makes each flush take so much longer.
-    pub(crate) fn start(program: &Path, folder: &Path, flush_delay: Option<Duration>) -> Result<Self> {
-        let log = folder.join("server.log");
-        let mut command = match flush_delay {
-            None => Command::new(program),
-            Some(delay) => {
-                let mut strace = Command::new("strace");
-                let delay = format!("--inject=fdatasync,fsync:delay_exit={}", delay.as_micros());
-                strace.args(["--follow-forks", "--seccomp-bpf", "--quiet=all", "--output=/dev/null"]);
-                strace.args(["--trace=fdatasync,fsync", &delay]).arg(program);
-                strace
-            }
+struct Postgres {
+    client: Client,
+    version: String,
+    server: postgres::Server,
+}
+
+/// Processor time that was used so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Cpu {
+    /// By all nodes.
+    pub(crate) nodes: Duration,
+    /// By the database, where that is a server of its own.
+    pub(crate) postgres: Option<Duration>,
+}
+
+impl Cpu {
+    /// What was used from then to now.
+    pub(crate) fn since(self, then: Self) -> Self {
+        let postgres = self.postgres.zip(then.postgres).map(|(now, then)| now.saturating_sub(then));
+        Self { nodes: self.nodes.saturating_sub(then.nodes), postgres }
+    }
+}
+
+impl Service {
+    /// One node on a SQLite file in this folder; `flush_delay` makes each flush take so much longer.
+    pub(crate) fn on_sqlite(program: &Path, folder: &Path, flush_delay: Option<Duration>) -> Result<Self> {
+        let database = format!("sqlite:{}", folder.join("leases.db").display());
+        let node = Node::start(process::program(program, flush_delay), &database, &folder.join("node.log"))?;
+        Ok(Self { nodes: vec![node], postgres: None })
+    }
+
+    /// One node on a PostgreSQL server of its own in this folder; `None` if that is not on this machine.
+    pub(crate) async fn on_postgres(
+        program: &Path,
+        folder: &Path,
+        flush_delay: Option<Duration>,
+    ) -> Result<Option<Self>> {
+        let Some(server) = postgres::Server::start(folder, flush_delay)? else { return Ok(None) };
+        let client = server.connect().await?;
+        let version = client.query_one(VERSION, &[]).await?.try_get(0)?;
+        let mut service = Self { nodes: Vec::new(), postgres: Some(Postgres { client, version, server }) };
+        service.add_node(program, folder)?;
+        Ok(Some(service))
+    }
+
+    /// Starts another node on the same PostgreSQL database.
+    pub(crate) fn add_node(&mut self, program: &Path, folder: &Path) -> Result<()> {
+        let postgres = self.postgres.as_ref().context("a SQLite file has one node")?;
+        let log = folder.join(format!("node-{}.log", self.nodes.len() + 1));
+        // Flushes are the database's alone here.
+        self.nodes.push(Node::start(Command::new(program), &postgres.server.url(), &log)?);
+        Ok(())
+    }
+
+    /// What it is, for people.
+    pub(crate) fn name(&self) -> String {
+        let database = match &self.postgres {
+            None => "SQLite".to_owned(),
+            Some(postgres) => format!("{} {}", postgres::NAME, postgres.version),
         };
-        command.args(["serve", "--listen", "127.0.0.1:0", "--database"]);
-        command.arg(format!("sqlite:{}", folder.join("leases.db").display()));
-        command.env("JOB_LEASES_BOOTSTRAP_TOKEN", TOKEN).env("JOB_LEASES_LOG", "warn");
-        let mut process = Process::start(command, &log)?;
-        let address = process.until(&log, || {
-            let text = fs::read_to_string(&log).ok()?;
-            let line = text.lines().find(|line| line.contains("listens on http://"))?;
-            line.rsplit_once("http://")?.1.parse().ok()
-        })?;
-        Ok(Self { process, address })
+        match self.nodes.len() {
+            1 => format!("{database}, one node"),
+            nodes => format!("{database}, {nodes} nodes"),
+        }
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
+    pub(crate) const fn is_on_postgres(&self) -> bool {
+        self.postgres.is_some()
     }
 
-    /// Connects a caller.
-    pub(crate) async fn open(&self) -> Result<Connection> {
-        Connection::open(self.address, TOKEN).await
+    /// Processor time so far.
+    pub(crate) fn cpu(&self) -> Cpu {
+        let nodes = self.nodes.iter().map(|node| process::cpu(node.process.id())).sum();
+        let postgres = self.postgres.as_ref().map(|postgres| process::cpu(postgres.server.process().id()));
+        Cpu { nodes, postgres }
+    }
+
+    /// The memory that all nodes have in use, in MB.
+    pub(crate) fn memory(&self) -> f64 {
+        self.nodes.iter().map(|node| process::memory(node.process.id())).sum()
+    }
+
+    /// Connects a caller; callers are dealt out to the nodes by their numbers.
+    pub(crate) async fn open(&self, caller: usize) -> Result<Connection> {
+        Connection::open(self.nodes[caller % self.nodes.len()].address, TOKEN).await
     }
 
     /// How many lines wait for the read models.
     pub(crate) async fn backlog(&self) -> Result<u64> {
-        let mut connection = self.open().await?;
+        // Of several nodes each knows how far they have come when it last looked; the database knows it now.
+        if let Some(postgres) = &self.postgres {
+            let lines: i64 = postgres.client.query_one(BACKLOG, &[]).await?.try_get(0)?;
+            return Ok(lines.try_into()?);
+        }
+        let mut connection = self.open(0).await?;
         let answer = connection.get("/metrics").await?;
         let line = answer.body.lines().find_map(|line| line.strip_prefix("job_leases_read_model_backlog "));
         Ok(line.context("no backlog among the figures")?.trim().parse()?)
@@ -67,9 +141,24 @@ impl Server {
     /// Waits until none does.
     pub(crate) async fn settle(&self) -> Result<()> {
         while self.backlog().await? > 0 {
-            sleep(Duration::from_millis(20)).await;
+            sleep(LOOK).await;
         }
         Ok(())
+    }
+}
+
+impl Node {
+    /// Starts the program on this database.
+    fn start(mut command: Command, database: &str, log: &Path) -> Result<Self> {
+        command.args(["serve", "--listen", "127.0.0.1:0", "--database", database]);
+        command.env("JOB_LEASES_BOOTSTRAP_TOKEN", TOKEN).env("JOB_LEASES_LOG", "warn");
+        let mut process = Process::start(command, log)?;
+        let address = process.until(log, || {
+            let text = fs::read_to_string(log).ok()?;
+            let line = text.lines().find(|line| line.contains("listens on http://"))?;
+            line.rsplit_once("http://")?.1.parse().ok()
+        })?;
+        Ok(Self { process, address })
     }
 }
 

@@ -4,13 +4,12 @@
 //! Only those are measured whose programs are on the machine; the others are named as missing.
 
 mod etcd;
-mod postgres;
 mod redis;
+mod shedlock;
 mod zookeeper;
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -20,8 +19,8 @@ use crate::load::{self, Outcome, Plan, Session};
 use crate::process::{PATIENCE, Process};
 
 pub(crate) use self::etcd::Etcd;
-pub(crate) use self::postgres::Postgres;
 pub(crate) use self::redis::Redis;
+pub(crate) use self::shedlock::ShedLock;
 pub(crate) use self::zookeeper::ZooKeeper;
 
 /// Some server of leases, or of what people make leases of.
@@ -34,8 +33,9 @@ pub(crate) trait Peer: Sized {
     const PACKAGE: &'static str;
     type Session: Session + 'static;
 
-    /// Starts it in this folder; `None` if its program is not on this machine.
-    fn start(folder: &Path) -> impl Future<Output = Result<Option<Self>>>;
+    /// Starts it in this folder; `None` if its program is not on this machine. With `flush_delay` each flush takes so much
+    /// longer.
+    fn start(folder: &Path, flush_delay: Option<Duration>) -> impl Future<Output = Result<Option<Self>>>;
     fn process(&self) -> &Process;
     /// Connects a caller.
     fn open(&self) -> impl Future<Output = Result<Self::Session>>;
@@ -52,25 +52,6 @@ pub(crate) trait Peer: Sized {
 
     /// Runs a load on it.
     async fn run(&self, plan: &Plan) -> Result<Outcome> {
-        load::run(plan, || self.open()).await
+        load::run(plan, |_| self.open()).await
     }
-}
-
-/// A program, if it is there: on the PATH, or where Debian puts those that are not.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .chain(versions("/usr/lib/postgresql").map(|version| version.join("bin")))
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
-}
-
-fn versions(folder: &str) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

@@ -2,15 +2,15 @@
 
 use std::net::{SocketAddr, TcpStream as Probe};
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Peer, find, free_port};
+use super::Peer;
 use crate::load::{Lease, Session};
-use crate::process::Process;
+use crate::process::{self, Process, find, free_port};
 
 const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -29,10 +29,10 @@ impl Peer for Redis {
     const PACKAGE: &'static str = "redis-server";
     type Session = Caller;
 
-    async fn start(folder: &Path) -> Result<Option<Self>> {
+    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
         let Some(program) = find("redis-server") else { return Ok(None) };
         let (address, log) = (free_port()?, folder.join("log"));
-        let mut command = Command::new(program);
+        let mut command = process::program(&program, flush_delay);
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]).arg(folder);
         command.args(["--appendonly", "yes", "--appendfsync", "always", "--maxclients", "2000"]);
         let mut process = Process::start(command, &log)?;

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::net::TcpStream as Probe;
 use std::path::Path;
-use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Peer, find, free_port};
+use super::Peer;
 use crate::load::{Lease, Session};
-use crate::process::Process;
+use crate::process::{self, Process, find, free_port};
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
@@ -31,7 +31,7 @@ impl Peer for ZooKeeper {
     const PACKAGE: &'static str = "zookeeper";
     type Session = Caller;
 
-    async fn start(folder: &Path) -> Result<Option<Self>> {
+    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
         // Its own list of what else it needs is in the archive.
         let program = "/usr/share/java/zookeeper.jar";
         let Some(java) = find("java").filter(|_| Path::new(program).is_file()) else { return Ok(None) };
@@ -46,7 +46,7 @@ impl Peer for ZooKeeper {
                 address.port()
             ),
         )?;
-        let mut command = Command::new(java);
+        let mut command = process::program(&java, flush_delay);
         command.args(["-Xmx1g", "-Dzookeeper.admin.enableServer=false", "-cp", program]);
         command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config).current_dir(folder);
         let mut process = Process::start(command, &log)?;
