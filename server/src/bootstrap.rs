@@ -11,6 +11,8 @@ use domain::{Actor, Role};
 use engine::engine::Scope;
 use engine::{Call, Engine};
 
+use crate::database::Database;
+
 /// The fewest characters of a token that somebody chose.
 const FEWEST: usize = 32;
 
@@ -27,7 +29,7 @@ pub(crate) struct Welcome {
 ///
 /// # Errors
 /// If the chosen token is too simple, the file cannot be written, or the database does not answer.
-pub(crate) async fn first_start(engine: &Engine, database: &Path, chosen: Option<&str>) -> Result<Option<Welcome>> {
+pub(crate) async fn first_start(engine: &Engine, database: &Database, chosen: Option<&str>) -> Result<Option<Welcome>> {
     if let Some(chosen) = chosen {
         let is_plain = chosen.bytes().all(|byte| byte.is_ascii_graphic());
         ensure!(
@@ -36,7 +38,9 @@ pub(crate) async fn first_start(engine: &Engine, database: &Path, chosen: Option
         );
     }
     if engine.directory().has_admin(engine.now()) {
-        if chosen.is_some_and(|chosen| engine.authenticate(chosen).is_none()) {
+        if let Some(chosen) = chosen
+            && engine.authenticate(chosen).await?.is_none()
+        {
             tracing::warn!("JOB_LEASES_BOOTSTRAP_TOKEN is passed over: there is an administrator already");
         }
         return Ok(None);
@@ -48,14 +52,17 @@ pub(crate) async fn first_start(engine: &Engine, database: &Path, chosen: Option
             !engine.directory().was_token(chosen),
             "JOB_LEASES_BOOTSTRAP_TOKEN was revoked or has expired, and no other administrator is left: choose another"
         );
-        engine
-            .create_token_with(call, chosen, "bootstrap", scope, None)
-            .await
-            .context("cannot store the first token")?;
+        let made = engine.create_token_with(call, chosen, "bootstrap", scope, None).await;
+        // Another node may have done the same at this moment.
+        if made.is_err() && engine.authenticate(chosen).await?.is_none() {
+            made.context("cannot store the first token")?;
+        }
         return Ok(None);
     }
     let made = engine.create_token(call.clone(), "local", scope, None).await.context("cannot store the first token")?;
-    let token_file = beside(database, "-token");
+    let file = database.file()?;
+    make_folder(&file).with_context(|| format!("cannot make the folder of {}", file.display()))?;
+    let token_file = beside(&file, "-token");
     let secret = made.value.secret.context("a new token has a secret")?;
     save(&token_file, &secret).with_context(|| format!("cannot write {}", token_file.display()))?;
     let link = engine.create_sign_in_link(call).await.context("cannot store the sign-in link")?;

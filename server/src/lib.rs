@@ -3,7 +3,10 @@
 pub mod cli;
 pub mod serve;
 
+pub use database::Database;
+
 mod backend;
 mod bootstrap;
+mod database;
 mod http;
 mod upkeep;

@@ -5,15 +5,14 @@ use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use domain::Span;
 use domain::lease::Rules;
+use engine::Engine;
 use engine::engine::Retention;
-use engine::{Engine, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::duration;
+use crate::database::Database;
 use crate::http::site::Site;
 use crate::http::{Http, MOST_CONNECTIONS, listener, router};
 use crate::{backend, bootstrap, upkeep};
@@ -36,9 +36,17 @@ pub struct Arguments {
     /// The address to listen on
     #[arg(long, env = "JOB_LEASES_LISTEN", default_value = "127.0.0.1:7411", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// The database: `sqlite:PATH`; a file under the user's data folder if absent
-    #[arg(long, env = "JOB_LEASES_DATABASE", value_name = "URL")]
+    /// The database: `sqlite:PATH`, or `postgres://USER@HOST/DATABASE` for several nodes (with `?pgbouncer=true` behind it if a
+    /// pooler in transaction mode is on the way); a file under the user's data folder if absent
+    #[arg(long, env = "JOB_LEASES_DATABASE", hide_env_values = true, value_name = "URL")]
     database: Option<Database>,
+    /// The most connections to PostgreSQL, besides one that listens
+    #[arg(long, env = "JOB_LEASES_CONNECTIONS", default_value = "12", value_name = "NUMBER")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// PostgreSQL itself, where --database is a pooler: for the one connection that listens
+    #[arg(long, env = "JOB_LEASES_DIRECT_DATABASE", hide_env_values = true, value_name = "URL")]
+    direct_database: Option<String>,
     /// The address that browsers use, if it is another one: `https://leases.example.com`
     #[arg(long, env = "JOB_LEASES_PUBLIC_URL", value_name = "URL", value_parser = origin)]
     public_url: Option<String>,
@@ -69,25 +77,6 @@ enum LogFormat {
     Json,
 }
 
-/// Which database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Database(pub(crate) PathBuf);
-
-impl FromStr for Database {
-    type Err = String;
-    fn from_str(url: &str) -> Result<Self, String> {
-        match url.strip_prefix("sqlite:") {
-            Some("") => Err("sqlite: needs a path, as in sqlite:/var/lib/job-leases/job-leases.db".to_owned()),
-            // SQLite would take these for no file at all, or for something else than a path.
-            Some(path) if path.starts_with(':') || path.starts_with("file:") => {
-                Err("sqlite: needs the path of a file, as in sqlite:/var/lib/job-leases/job-leases.db".to_owned())
-            }
-            Some(path) => Ok(Self(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))),
-            None => Err("only sqlite:PATH is known".to_owned()),
-        }
-    }
-}
-
 /// Reads an origin: scheme and authority, nothing behind.
 fn origin(url: &str) -> Result<String, String> {
     let url = url.trim_end_matches('/');
@@ -103,14 +92,6 @@ fn kept(text: &str) -> Result<Span, String> {
     let length = duration::parse(text)?;
     let span = Span::from_millis(duration::millis(length)).ok_or("is too long")?;
     if span < Span::millis(60 * 60 * 1000) { Err("must be at least 1h".to_owned()) } else { Ok(span) }
-}
-
-/// `$XDG_DATA_HOME/job-leases/job-leases.db`, or below `~/.local/share`.
-pub(crate) fn default_database() -> Result<PathBuf> {
-    let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = data.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
-    let data = data.context("there is no HOME to keep the database in: name one with --database sqlite:PATH")?;
-    Ok(data.join("job-leases/job-leases.db"))
 }
 
 /// Runs the server until it is told to stop.
@@ -130,8 +111,15 @@ async fn serve(arguments: Arguments) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_file_limit();
     let database = match arguments.database {
-        Some(Database(path)) => path,
-        None => default_database()?,
+        Some(Database::Postgres(url)) => {
+            let url = url.with_connections(arguments.connections);
+            Database::Postgres(match &arguments.direct_database {
+                Some(direct) => url.with_direct(direct),
+                None => url,
+            })
+        }
+        Some(file) => file,
+        None => Database::Sqlite(Database::default_file()?),
     };
     // Before anything is opened: a signal while starting must be seen too.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
@@ -200,8 +188,8 @@ fn raise_file_limit() {
 pub struct Config {
     /// The address to listen on; port 0 is any that is free.
     pub listen: SocketAddr,
-    /// The database's file.
-    pub database: PathBuf,
+    /// The database.
+    pub database: Database,
     /// The origin that browsers see, if it is another one.
     pub public_url: Option<String>,
     /// The folder of the built site.
@@ -215,9 +203,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// On that file, on any free port of this machine, with the default rules.
+    /// On that database, on any free port of this machine, with the default rules.
     #[must_use]
-    pub fn new(database: impl Into<PathBuf>) -> Self {
+    pub fn new(database: impl Into<Database>) -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             database: database.into(),
@@ -248,12 +236,13 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self> {
         let Config { listen, database, public_url, site, bootstrap_token, rules, retention } = config;
         let site = Site::find(site)?;
-        bootstrap::make_folder(&database)
-            .with_context(|| format!("cannot make the folder of {}", database.display()))?;
+        if let Database::Sqlite(file) = &database {
+            bootstrap::make_folder(file).with_context(|| format!("cannot make the folder of {}", file.display()))?;
+        }
         // First of all: if another server runs here, it may well serve this very database.
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
         let address = listener.local_addr().context("cannot tell the address")?;
-        let mut options = Options::sqlite(&database);
+        let mut options = database.options();
         options.rules = rules;
         options.retention = retention;
         let engine = Engine::open(options).await?;
@@ -277,7 +266,7 @@ impl Server {
         if !address.ip().is_loopback() && !public_url.as_deref().is_some_and(|url| url.starts_with("https://")) {
             tracing::warn!(%address, "tokens are sent as they are: let others reach this only through TLS (--public-url)");
         }
-        tracing::info!(%address, database = %database.display(), version = env!("CARGO_PKG_VERSION"), "listening");
+        tracing::info!(%address, %database, version = env!("CARGO_PKG_VERSION"), "listening");
         Ok(Self { address, public_url, welcome, engine, stopping, listener })
     }
 
@@ -344,17 +333,6 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_database_is_named_by_its_path() {
-        assert_eq!("sqlite:/a/b.db".parse(), Ok(Database(PathBuf::from("/a/b.db"))));
-        assert_eq!("sqlite:///a/b.db".parse(), Ok(Database(PathBuf::from("/a/b.db"))));
-        assert!("sqlite::memory:".parse::<Database>().is_err() && "sqlite:file:b.db".parse::<Database>().is_err());
-        assert_eq!("sqlite:b.db".parse(), Ok(Database(PathBuf::from("b.db"))));
-        for url in ["sqlite:", "postgres://h/d", "/a/b.db"] {
-            assert!(url.parse::<Database>().is_err(), "{url}");
-        }
-    }
 
     #[test]
     fn what_is_kept_is_kept_for_an_hour_at_least() {

@@ -1,4 +1,4 @@
-//! What is done from time to time, whether or not anybody asks.
+//! What is done from time to time, whether or not anybody asks: of several nodes by one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,9 @@ pub(crate) async fn sweep(engine: Engine, stopping: CancellationToken) {
             () = stopping.cancelled() => return,
             _ = ticks.tick() => {}
         }
+        if !engine.is_on_duty() {
+            continue;
+        }
         loop {
             let call = Call { actor: Arc::clone(&actor), request_id: None, idempotency: None };
             match engine.sweep(call, MOST).await {
@@ -50,6 +53,9 @@ pub(crate) async fn retain(engine: Engine, stopping: CancellationToken) {
         tokio::select! {
             () = stopping.cancelled() => return,
             () = tokio::time::sleep(RETAIN) => {}
+        }
+        if !engine.is_on_duty() {
+            continue;
         }
         let call = Call { actor: Arc::clone(&actor), request_id: None, idempotency: None };
         if let Err(error) = engine.retain(call).await

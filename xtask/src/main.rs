@@ -3,6 +3,7 @@
 
 mod dev;
 mod dist;
+mod postgres;
 mod site;
 mod test;
 mod tools;

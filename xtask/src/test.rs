@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    site, tools,
+    postgres, site, tools,
     workspace::{Profile, Workspace, line, run as run_command},
 };
 
@@ -45,9 +45,7 @@ const STEPS: [(&str, Step); 9] = [
     ("domain", |workspace, tally| {
         count(workspace.cargo().args(["test", "--locked", "--no-fail-fast", "--package", "domain"]), tally)
     }),
-    ("server", |workspace, tally| {
-        count(workspace.cargo().args(["test", "--locked", "--no-fail-fast"]).args(SERVER), tally)
-    }),
+    ("server", server),
     ("site", |workspace, _| site::build(workspace).map(drop)),
     ("budgets", budgets),
     ("end2end", end2end),
@@ -115,6 +113,14 @@ fn licences(workspace: &Workspace, _: &mut Tally) -> Result<()> {
         "sources",
     ]);
     run_command(&mut deny)
+}
+
+/// On both databases.
+fn server(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
+    let database = postgres::Server::start()?;
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--locked", "--no-fail-fast"]).args(SERVER).env(postgres::VARIABLE, database.url());
+    count(&mut cargo, tally)
 }
 
 fn budgets(workspace: &Workspace, _: &mut Tally) -> Result<()> {

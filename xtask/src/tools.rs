@@ -1,7 +1,7 @@
 //! Programs that the tests need and cargo does not bring: found, installed where that is safe to do, or asked for in one message.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -11,12 +11,14 @@ use anyhow::{Result, bail};
 use crate::workspace::{Workspace, run};
 
 /// What to look for, any of the names, and the Debian package that brings it.
-const PROGRAMS: [(&[&str], &str); 5] = [
+const PROGRAMS: [(&[&str], &str); 6] = [
     (&["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"], "chromium"),
     (&["node"], "nodejs"),
     (&["npm"], "npm"),
     (&["faketime"], "faketime"),
     (&["strace"], "strace"),
+    // The server: clients have a package of their own.
+    (&["postgres"], "postgresql"),
 ];
 const CARGO_DENY: &str = "0.20.2";
 
@@ -81,9 +83,25 @@ pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The first of `names` that is on the PATH.
+/// The folder of PostgreSQL's programs.
+pub(crate) fn postgres() -> Option<PathBuf> {
+    // Those of one version: where several are installed, one may lie on the PATH and another not.
+    folders().into_iter().find(|folder| ["initdb", "postgres"].iter().all(|name| folder.join(name).is_file()))
+}
+
+/// The first of `names` that is there.
 fn find(names: &[&str]) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    let folders: Vec<_> = env::split_paths(&path).collect();
+    let folders = folders();
     names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| Path::is_file(file))
+}
+
+/// Where programs are: on the PATH, and where Debian puts PostgreSQL's, the newest first.
+fn folders() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
+    let mut versions: Vec<_> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin"))))
+        .collect();
+    versions.sort_by(|one, other| other.cmp(one));
+    env::split_paths(&path).chain(versions.into_iter().map(|(_, folder)| folder)).collect()
 }

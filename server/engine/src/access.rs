@@ -128,6 +128,12 @@ struct Inner {
 }
 
 impl Directory {
+    /// Knows from now on what `other` knows.
+    pub(crate) fn become_as(&self, other: Self) {
+        let other = other.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.inner.write().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
     /// Brings a committed change to memory.
     pub(crate) fn apply(&self, change: &AccessChange) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);

@@ -78,6 +78,8 @@ pub struct Clock {
 struct Hand {
     elapsed_nanos: i64,
     server_nanos: i64,
+    /// Where the database tells the time: how far its time was ahead of the elapsed time when it last did, in nanoseconds.
+    told_nanos: Option<i64>,
 }
 
 impl Clock {
@@ -100,8 +102,36 @@ impl Clock {
                 wall.max(mark.ceiling)
             }
         });
-        let hand = Mutex::new(Hand { elapsed_nanos, server_nanos: start.as_micros() * 1_000 });
+        let hand = Mutex::new(Hand { elapsed_nanos, server_nanos: start.as_micros() * 1_000, told_nanos: None });
         Self { source, boot_id, hand }
+    }
+
+    /// Server time where the database tells it, which is `now`: between two readings it goes on by elapsed time.
+    #[must_use]
+    pub fn following(source: Arc<dyn TimeSource>, now: Timestamp) -> Self {
+        let (boot_id, elapsed_nanos) = (source.boot_id(), source.elapsed_nanos());
+        let server_nanos = now.as_micros() * 1_000;
+        let told_nanos = Some(server_nanos - elapsed_nanos);
+        Self { source, boot_id, hand: Mutex::new(Hand { elapsed_nanos, server_nanos, told_nanos }) }
+    }
+
+    /// Lets it be no earlier than this from now on.
+    pub fn at_least(&self, least: Timestamp) -> Timestamp {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        self.advance(&mut hand);
+        hand.server_nanos = hand.server_nanos.max(least.as_micros() * 1_000);
+        Timestamp::from_micros(hand.server_nanos / 1_000)
+    }
+
+    /// Takes in the time that the database has told, and gives the time that counts: never earlier than any that was given
+    /// before, even if the database's own clock was set back or another server with a slower one took over.
+    pub fn observe(&self, told: Timestamp) -> Timestamp {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        self.advance(&mut hand);
+        let told = told.as_micros() * 1_000;
+        hand.told_nanos = Some(told - hand.elapsed_nanos);
+        hand.server_nanos = hand.server_nanos.max(told);
+        Timestamp::from_micros(hand.server_nanos / 1_000)
     }
 
     /// Server time. Never earlier than any time it gave before.
@@ -113,14 +143,22 @@ impl Clock {
     /// Server time, and the elapsed time at that very instant, in nanoseconds.
     fn read(&self) -> (Timestamp, i64) {
         let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock, so that readings are in the order in which they are taken.
+        self.advance(&mut hand);
+        (Timestamp::from_micros(hand.server_nanos / 1_000), hand.elapsed_nanos)
+    }
+
+    /// Lets it go on. Under the lock, so that readings are in the order in which they are taken.
+    fn advance(&self, hand: &mut Hand) {
         let elapsed_nanos = self.source.elapsed_nanos();
         let passed = (elapsed_nanos - hand.elapsed_nanos).max(0);
         let most = passed / 1_000_000 * SLEW_PER_MILLION + passed % 1_000_000 * SLEW_PER_MILLION / 1_000_000;
-        let off = self.source.wall_micros().saturating_mul(1_000).saturating_sub(hand.server_nanos + passed);
+        let aim = match hand.told_nanos {
+            Some(told) => told + hand.elapsed_nanos + passed,
+            None => self.source.wall_micros().saturating_mul(1_000),
+        };
+        let off = aim.saturating_sub(hand.server_nanos + passed);
         hand.elapsed_nanos += passed;
         hand.server_nanos += passed + off.clamp(-most, most);
-        (Timestamp::from_micros(hand.server_nanos / 1_000), hand.elapsed_nanos)
     }
 
     /// Server time with all that must be persisted for a later process to go on from it.

@@ -86,6 +86,19 @@ pub enum OpenError {
         /// Why.
         source: std::io::Error,
     },
+    /// The URL of the database cannot be used.
+    #[error("cannot use this database: {0}")]
+    Url(String),
+    /// It was last used by a newer version.
+    #[error(
+        "the database was last used by a newer version of Job Leases (schema {found}, this one knows up to {known}): use that version, or restore a backup made by this one"
+    )]
+    NewerDatabase {
+        /// Its schema.
+        found: i64,
+        /// The newest schema this version knows.
+        known: i64,
+    },
     /// The migrations failed.
     #[error("cannot bring the schema up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
@@ -106,6 +119,12 @@ pub enum StoreError {
     /// It was closed.
     #[error("the database is closed")]
     Closed,
+    /// It did not answer in time.
+    #[error("the database did not answer in time")]
+    Silent,
+    /// Another transaction did the same first; it can be tried again.
+    #[error("another transaction came first")]
+    Overtaken,
     /// A stored value is not what this program wrote.
     #[error("the database holds something unexpected: {0}")]
     Corrupt(String),
@@ -114,5 +133,47 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn corrupt(what: impl std::fmt::Display) -> Self {
         Self::Corrupt(what.to_string())
+    }
+
+    /// Whether the database does not answer at all, so that nothing else would succeed either.
+    pub(crate) fn is_away(&self) -> bool {
+        use sqlx::Error;
+        match self {
+            Self::Silent | Self::Closed => true,
+            Self::Database(error) => match error {
+                Error::Io(_) | Error::Tls(_) | Error::Protocol(_) | Error::PoolTimedOut | Error::PoolClosed => true,
+                // PostgreSQL: no connection, it shuts down or starts, or it is a replica that cannot be written.
+                Error::Database(error) => error.code().is_some_and(|code| {
+                    code.starts_with("08")
+                        || matches!(&*code, "57P01" | "57P02" | "57P03" | "25006" | "25P03" | "53300")
+                }),
+                _ => false,
+            },
+            Self::Behind | Self::Overtaken | Self::Corrupt(_) => false,
+        }
+    }
+
+    /// Whether the connection is gone.
+    pub(crate) fn is_cut(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Io(_)) => true,
+            // PostgreSQL: ended by its administrator, or by a timeout.
+            Self::Database(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "25P03"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether another transaction was in the way, so that it may succeed when it is tried again.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Overtaken => true,
+            // PostgreSQL: not serialisable, deadlock, and a key that somebody else inserted.
+            Self::Database(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| matches!(&*code, "40001" | "40P01" | "23505"))
+            }
+            _ => false,
+        }
     }
 }

@@ -5,6 +5,7 @@ mod cursor;
 pub(crate) mod leases;
 pub(crate) mod meta;
 mod problems;
+pub(crate) use problems::of_fault;
 pub(crate) mod sessions;
 pub(crate) mod timeline;
 pub(crate) mod tokens;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::http::jittered_ms;
 
 /// The error of a command that was not carried out.
-pub(super) fn of_fault(fault: Fault) -> ApiError {
+pub(crate) fn of_fault(fault: Fault) -> ApiError {
     match fault {
         Fault::Refused(refusal) => of_refusal(refusal),
         Fault::IdempotencyMismatch => {

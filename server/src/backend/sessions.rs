@@ -53,7 +53,11 @@ pub(crate) async fn open_by_link(engine: &Engine, link: &str, request: RequestId
 /// # Errors
 /// `unauthenticated` if the token is not good.
 pub(crate) async fn open_by_token(engine: &Engine, token: &str, request: RequestId) -> Result<SignedIn, ApiError> {
-    let principal = engine.authenticate(token).filter(|principal| principal.actor.kind == ActorKind::Token);
+    let principal = engine
+        .authenticate(token)
+        .await
+        .map_err(of_fault)?
+        .filter(|principal| principal.actor.kind == ActorKind::Token);
     let principal = principal.ok_or_else(|| refused(Fault::NotFound("token")))?;
     let call = Call { actor: Arc::clone(&principal.actor), request_id: Some(request), idempotency: None };
     engine.sign_in_by_token(call, &principal).await.map_err(refused)

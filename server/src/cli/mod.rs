@@ -3,6 +3,7 @@
 mod client;
 mod clock;
 mod connection;
+mod copy;
 mod demo;
 mod doctor;
 pub(crate) mod duration;
@@ -64,6 +65,8 @@ pub enum Command {
     Doctor(doctor::Doctor),
     #[command(after_help = HELP)]
     Verify(verify::Verify),
+    #[command(after_help = HELP)]
+    Copy(copy::Copy),
     /// Kills a command when its lease is over; started by `run`.
     #[command(name = run::GUARD, hide = true)]
     Guard,
@@ -104,6 +107,7 @@ async fn carry_out(command: Command) -> ExitCode {
         Command::Demo(demo) => demo.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Verify(verify) => verify.run().await,
+        Command::Copy(copy) => copy.run().await,
         Command::Guard => return run::guard().await,
         Command::Start(start) => return start.run(),
     };

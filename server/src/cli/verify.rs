@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use engine::{Verified, VerifyError};
 use serde_json::json;
 
 use super::exit::{Exit, Problem};
 use super::output;
-use crate::serve::Database;
+use crate::database::Database;
 
-/// Check the timeline of a database file: no line missing, none changed; also while it is being served
+/// Check the timeline of a database: no line missing, none changed; also while it is being served
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     /// The database: `sqlite:PATH`; the file under the user's data folder if absent
@@ -21,15 +22,19 @@ pub struct Verify {
 
 impl Verify {
     pub(super) async fn run(self) -> Result<(), Problem> {
-        let path: PathBuf = match self.database {
-            Some(Database(path)) => path,
-            None => crate::serve::default_database()
+        let path: PathBuf = match &self.database {
+            Some(Database::Sqlite(path)) => path.clone(),
+            Some(Database::Postgres(url)) => return self.tell(engine::verify_postgres(url).await),
+            None => Database::default_file()
                 .map_err(|error| Problem::new(Exit::Configuration, format_args!("{error:#}")))?,
         };
         if !path.exists() {
             return Err(Problem::new(Exit::Nothing, format_args!("there is no database at {}", path.display())));
         }
-        let verified = engine::verify(&path).await;
+        self.tell(engine::verify(&path).await)
+    }
+
+    fn tell(&self, verified: Result<Verified, VerifyError>) -> Result<(), Problem> {
         let verified = verified.map_err(|error| Problem::new(Exit::Internal, format_args!("NOT verified: {error}")))?;
         let hash: String = verified.hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let (after, last) = (verified.base.0, verified.head.0);

@@ -14,6 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use domain::Role;
+use engine::Engine;
 use engine::timeline::{Hash, Line, Position, ReadError, Timeline};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
@@ -101,7 +102,7 @@ impl Stream {
                 let head = timeline.head();
                 (head, hash_at(timeline, head).await?)
             }
-            Some(id) => resume(timeline, &id).await?,
+            Some(id) => resume(&http.engine, &id).await?,
         };
         // Read once before answering, so that what is too old is refused with a status.
         let first = timeline.read_after(after, LINES).await.map_err(refused)?;
@@ -195,7 +196,9 @@ impl Stream {
 
     /// Whether the token or session is still good: streams live long, and either may be revoked meanwhile.
     fn still_allowed(&self) -> bool {
-        self.secret.as_deref().is_some_and(|secret| self.http.caller(secret).is_some())
+        let engine = &self.http.engine;
+        let is_known = |secret| engine.directory().authenticate(secret, engine.now()).is_some();
+        self.secret.as_deref().is_some_and(is_known)
     }
 }
 
@@ -217,12 +220,13 @@ async fn hash_at(timeline: &Timeline, position: Position) -> Result<Hash, ApiErr
 }
 
 /// After which line a client goes on that has seen this id, and that line's hash.
-async fn resume(timeline: &Timeline, id: &str) -> Result<(Position, Hash), ApiError> {
+async fn resume(engine: &Engine, id: &str) -> Result<(Position, Hash), ApiError> {
+    let timeline = engine.timeline();
     let (epoch, rest) = id.split_once('-').ok_or_else(bad_id)?;
     // Without a mark it may have been an id once, but says too little to go on from.
     let (position, given) = rest.split_once('-').map_or((rest, None), |(position, mark)| (position, Some(mark)));
     let position = position.parse().ok().filter(|position| *position >= 0).map(Position).ok_or_else(bad_id)?;
-    if epoch != timeline.epoch() || position > timeline.head() {
+    if epoch != timeline.epoch() || !engine.has_come_to(position).await {
         return Err(compacted());
     }
     let hash = hash_at(timeline, position).await?;

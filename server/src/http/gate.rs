@@ -35,7 +35,13 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     let path =
         tracing::enabled!(target: "job_leases::access", tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
     let _under_way = http.metrics.begin();
-    let identified = identify(&http, &request).and_then(|(caller, secret)| {
+    // What is wrong with it is told below.
+    let credential = Credential::of(request.headers()).ok().flatten();
+    let known = match credential.map(|credential| credential.secret().to_owned()) {
+        Some(secret) => http.caller(&secret).await,
+        None => Ok(None),
+    };
+    let identified = known.and_then(|known| identify(&http, &request, known)).and_then(|(caller, secret)| {
         if caller.is_none() && is_change(&request) && request.uri().path().starts_with("/api/") {
             // Before anything of the body is read: strangers take up no room.
             return Err(ApiError::unauthenticated());
@@ -71,14 +77,18 @@ pub(super) async fn gate(State(http): State<Arc<Http>>, mut request: Request, ne
     response
 }
 
-/// Who asks, and with which secret. A session that has ended is no error: pages then lead to signing in.
+/// Who asks, and with which secret, which is `known` to be somebody's or not. A session that has ended is no error: pages then lead to signing in.
 #[expect(clippy::type_complexity, reason = "two optional things that belong together, named where they are used")]
-fn identify(http: &Http, request: &Request) -> Result<(Option<Arc<Caller>>, Option<Arc<str>>), ApiError> {
+fn identify(
+    http: &Http,
+    request: &Request,
+    known: Option<Arc<Caller>>,
+) -> Result<(Option<Arc<Caller>>, Option<Arc<str>>), ApiError> {
     let Some(credential) = Credential::of(request.headers())? else { return Ok((None, None)) };
     let secret = credential.secret();
     // A token is shown as a token and a session as a session: only then the rules for each are kept.
     let kind = if matches!(credential, Credential::Bearer(_)) { ActorKind::Token } else { ActorKind::Session };
-    let Some(caller) = http.caller(secret).filter(|caller| caller.actor.kind == kind) else {
+    let Some(caller) = known.filter(|caller| caller.actor.kind == kind) else {
         return match credential {
             Credential::Bearer(_) => {
                 Err(ApiError::new("unauthenticated", "this token is not known, or no longer good"))

@@ -94,13 +94,18 @@ impl Http {
     }
 
     /// Whose secret this is, if it is good now.
-    fn caller(&self, secret: &str) -> Option<Arc<Caller>> {
-        let principal = self.engine.authenticate(secret)?;
-        Some(Arc::new(Caller {
-            actor: Arc::clone(&principal.actor),
-            role: principal.role,
-            prefixes: Arc::clone(&principal.prefixes),
-            expires_at: principal.expires_at,
+    ///
+    /// # Errors
+    /// If that cannot be told, since the database does not answer.
+    async fn caller(&self, secret: &str) -> Result<Option<Arc<Caller>>, ApiError> {
+        let principal = self.engine.authenticate(secret).await.map_err(crate::backend::of_fault)?;
+        Ok(principal.map(|principal| {
+            Arc::new(Caller {
+                actor: Arc::clone(&principal.actor),
+                role: principal.role,
+                prefixes: Arc::clone(&principal.prefixes),
+                expires_at: principal.expires_at,
+            })
         }))
     }
 }

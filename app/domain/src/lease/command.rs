@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{FencingToken, LeaseId, WaiterId};
 use crate::{JobKey, Metadata, Owner, Reason, Span, Subject, Timestamp};
 
 /// The terms on which a lease is asked for; lengths of time already lie within the rules.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Acquire {
     /// Who asks.
     pub owner: Owner,

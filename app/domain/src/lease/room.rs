@@ -3,15 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Acquire, KeyState};
 use crate::{Actor, LeaseKey, RequestId, Timestamp};
 
 /// Names a waiter within its database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct WaiterId(pub u64);
 
 /// A caller who asked to wait.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Waiter {
     /// Its name.
     pub id: WaiterId,

@@ -180,10 +180,4 @@ impl Engine {
         let task = AccessTask::CloseSession(Arc::from(session_id));
         Ok(self.submit(call, Task::Access(task), None).await?.map(|_| ()))
     }
-
-    /// Who has this secret, if anybody has now.
-    #[must_use]
-    pub fn authenticate(&self, secret: &str) -> Option<Arc<Principal>> {
-        self.directory().authenticate(secret, self.now())
-    }
 }

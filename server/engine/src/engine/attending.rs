@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::lease::{Change, FencingToken};
 use tokio::sync::Notify;
 
-use crate::timeline::{Line, Record};
+use crate::timeline::Record;
 
 /// All of them, by the lease.
 #[derive(Default)]
@@ -26,14 +26,14 @@ impl Attending {
         Attendance { all: Arc::clone(self), lease, told: Arc::clone(&attended.told) }
     }
 
-    /// Tells those whom lines that were committed concern.
-    pub(super) fn tell(&self, lines: &[Line]) {
+    /// Tells those whom it concerns what was committed.
+    pub(super) fn tell(&self, records: &[Arc<Record>]) {
         let all = self.all();
         if all.is_empty() {
             return;
         }
-        for line in lines {
-            let Record::Lease(event) = &*line.record else { continue };
+        for record in records {
+            let Record::Lease(event) = &**record else { continue };
             let ends = matches!(event.change, Change::Breaking(_)) || event.change.ended().is_some();
             if ends && let Some(attended) = event.change.token().and_then(|token| all.get(&token)) {
                 attended.told.notify_waiters();

@@ -3,7 +3,9 @@
 mod access;
 mod attending;
 mod delivery;
+mod desk;
 pub(crate) mod idempotency;
+mod lanes;
 mod refusals;
 mod retention;
 mod staging;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::lease::{Acquire, Command, LeaseId, LeaseStatus, Refusal, Reply, Rules, WaiterId};
+use domain::lease::{Acquire, Command, LeaseId, LeaseStatus, Refusal, Reply, Rules, WaiterId, Woken};
 use domain::{LeaseKey, Span, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -28,26 +30,27 @@ pub use retention::Retention;
 pub use work::{Call, Done, Scope};
 
 use self::attending::Attending;
-use self::refusals::Refusals;
-use self::waiting::{Callers, Presence, Timers};
+use self::desk::Desk;
+use self::lanes::{Door, Lanes};
+use self::waiting::Presence;
 use self::work::{Answered, Outcome, Task, Work};
-use self::writer::{Actors, Writer};
-use crate::access::Directory;
+use crate::access::{Directory, Principal};
 use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::error::{Fault, OpenError};
 use crate::metrics::Metrics;
 use crate::reading::{Background, Counters, HistoryQuery, ListQuery, Minute, Page, Reading};
+use crate::store::Keeper;
+use crate::store::postgres::{Hooks, PostgresStore, PostgresUrl};
 use crate::store::sqlite::SqliteStore;
-use crate::timeline::Timeline;
-
-/// The most commands that may wait at the door; more are refused at once.
-const QUEUE: usize = 4_096;
+use crate::timeline::{Position, Timeline};
 
 /// Which database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
-    /// An embedded database in this file.
+    /// An embedded database in this file, served by one process.
     Sqlite(PathBuf),
+    /// One that several nodes share.
+    Postgres(PostgresUrl),
 }
 
 /// How to open the engine.
@@ -67,8 +70,20 @@ impl Options {
     /// On a SQLite file, with the default rules and the system's clock.
     #[must_use]
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
+        Self::on(Database::Sqlite(path.into()))
+    }
+
+    /// On the PostgreSQL database of this URL, with the default rules and the system's clock.
+    #[must_use]
+    pub fn postgres(url: &str) -> Self {
+        Self::on(Database::Postgres(PostgresUrl::new(url)))
+    }
+
+    /// On this database, with the default rules and the system's clock.
+    #[must_use]
+    pub fn on(database: Database) -> Self {
         Self {
-            database: Database::Sqlite(path.into()),
+            database,
             rules: Rules::default(),
             retention: Retention::default(),
             time: Arc::new(SystemTime::default()),
@@ -81,11 +96,10 @@ impl Options {
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    works: mpsc::Sender<Work>,
-    left: mpsc::UnboundedSender<LeaseKey>,
+    door: Door,
     attending: Arc<Attending>,
     waiters: AtomicU64,
-    store: Arc<SqliteStore>,
+    store: Arc<dyn Keeper>,
     reading: Box<dyn Reading>,
     clock: Arc<Clock>,
     timeline: Arc<Timeline>,
@@ -95,7 +109,7 @@ struct Inner {
     retention: Retention,
     healthy: Arc<AtomicBool>,
     stop: CancellationToken,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a list or history answered, and when.
@@ -108,70 +122,84 @@ pub struct Listed {
 }
 
 impl Engine {
-    /// Opens the database, brings what follows from it up to date, and starts the writer.
+    /// Opens the database, brings what follows from it up to date, and starts to work.
     ///
     /// # Errors
-    /// If another process serves the database, a newer version used it, or its files cannot be used.
+    /// If the database cannot be used, or a newer version used it; if another process serves it and it is not one that
+    /// several may share.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
-        let Database::Sqlite(path) = &options.database;
+        let Options { database, rules, retention, time } = options;
         let metrics = Arc::new(Metrics::default());
-        let store = SqliteStore::open(path, options.rules.outage_grace, options.time, Arc::clone(&metrics)).await?;
-        let (works, works_receiver) = mpsc::channel(QUEUE);
-        // Neither needs a bound: there is at most one message for each grant or waiter under way.
+        // Needs no bound: there is at most one message for each grant under way.
         let (lost_sender, lost) = mpsc::unbounded_channel();
-        let (left, left_receiver) = mpsc::unbounded_channel();
+        let desk = Arc::new(Desk::new(Arc::clone(&metrics), lost_sender));
+        let attending = Arc::new(Attending::default());
         let healthy = Arc::new(AtomicBool::new(true));
         let stop = CancellationToken::new();
-        let attending = Arc::new(Attending::default());
-        let writer = Writer {
-            store: Arc::clone(&store),
-            rules: options.rules.clone(),
-            clock: Arc::clone(store.clock()),
-            directory: Arc::clone(store.directory()),
+        let (count, patient) = match &database {
+            Database::Sqlite(_) => (1, false),
+            Database::Postgres(_) => (lanes::ON_A_SHARED_DATABASE, true),
+        };
+        let lanes = Lanes::new(count, patient);
+        let door = lanes.door();
+        let common = lanes::Common {
+            rules: rules.clone(),
             metrics: Arc::clone(&metrics),
-            works: works_receiver,
-            lost,
-            lost_sender,
-            left: left_receiver,
+            desk: Arc::clone(&desk),
             attending: Arc::clone(&attending),
             healthy: Arc::clone(&healthy),
             stop: stop.clone(),
-            callers: Callers::default(),
-            timers: Timers::default(),
-            refusals: Refusals::default(),
-            actors: Actors::default(),
         };
-        let marked = Arc::clone(&store);
-        let writer = tokio::spawn(writer.run(async move || marked.mark().await));
+        let (store, reading, clock, timeline, directory, first_waiter, writers): Opened = match database {
+            Database::Sqlite(path) => {
+                let store = SqliteStore::open(&path, rules.outage_grace, time, Arc::clone(&metrics)).await?;
+                let (clock, directory) = (Arc::clone(store.clock()), Arc::clone(store.directory()));
+                let writers = lanes.start(&store, &clock, &directory, lost, common);
+                let (reading, timeline) = (Box::new(store.reading()), Arc::clone(store.timeline()));
+                (store, reading, clock, timeline, directory, 1, writers)
+            }
+            Database::Postgres(url) => {
+                let hooks = hooks(&desk, &attending, &door);
+                let grace = rules.outage_grace;
+                let store = PostgresStore::open(&url, grace, time, Arc::clone(&metrics), hooks).await?;
+                let (clock, directory) = (Arc::clone(store.clock()), Arc::clone(store.directory()));
+                let writers = lanes.start(&store, &clock, &directory, lost, common);
+                let (reading, timeline) = (Box::new(store.reading()), Arc::clone(store.timeline()));
+                let first_waiter = store.first_waiter();
+                (Arc::new(store), reading, clock, timeline, directory, first_waiter, writers)
+            }
+        };
         Ok(Self(Arc::new(Inner {
-            works,
-            left,
+            door,
             attending,
-            waiters: AtomicU64::new(1),
-            reading: Box::new(store.reading()),
-            clock: Arc::clone(store.clock()),
-            timeline: Arc::clone(store.timeline()),
-            directory: Arc::clone(store.directory()),
+            waiters: AtomicU64::new(first_waiter),
             store,
+            reading,
+            clock,
+            timeline,
+            directory,
             metrics,
-            rules: options.rules,
-            retention: options.retention,
+            rules,
+            retention,
             healthy,
             stop,
-            writer: Mutex::new(Some(writer)),
+            writers: Mutex::new(writers),
         })))
     }
 
-    /// Stops: what waits at the door is still done, waiters are told, the files are closed. Later calls are refused.
+    /// Stops: what waits at the door is still done, waiters are told, the database is let go. Later calls are refused.
     pub async fn close(&self) {
         self.0.stop.cancel();
-        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            if let Err(error) = writer.await {
-                tracing::error!(%error, "the writer did not end well");
-            }
-            self.0.store.close().await;
+        let writers = std::mem::take(&mut *self.0.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        if writers.is_empty() {
+            return;
         }
+        for writer in writers {
+            if let Err(error) = writer.await {
+                tracing::error!(%error, "a writer did not end well");
+            }
+        }
+        self.0.store.close().await;
     }
 
     /// Server time.
@@ -206,6 +234,11 @@ impl Engine {
         &self.0.timeline
     }
 
+    /// Whether this line is known here. Another node may have told of it a moment before it is: that is waited for.
+    pub async fn has_come_to(&self, position: Position) -> bool {
+        self.0.timeline.head() >= position || self.0.store.come_to(position).await
+    }
+
     /// Who may call.
     #[must_use]
     pub fn directory(&self) -> &Directory {
@@ -223,13 +256,32 @@ impl Engine {
     /// How many callers wait for a key.
     #[must_use]
     pub fn waiting(&self) -> u64 {
-        self.0.metrics.waiting.get().unsigned_abs()
+        self.0.metrics.waiting.get().unsigned_abs() + self.0.store.waiting_elsewhere()
+    }
+
+    /// Whether what is done from time to time is this process's to do: of several nodes it is one's.
+    #[must_use]
+    pub fn is_on_duty(&self) -> bool {
+        self.0.store.is_on_duty()
+    }
+
+    /// Who has this secret, if anybody has now.
+    ///
+    /// # Errors
+    /// If nobody is known to have it, and whether another node has made it a moment ago cannot be told.
+    pub async fn authenticate(&self, secret: &str) -> Result<Option<Arc<Principal>>, Fault> {
+        let known = self.directory().authenticate(secret, self.now());
+        if known.is_some() {
+            return Ok(known);
+        }
+        self.0.store.learn_access().await.map_err(unavailable)?;
+        Ok(self.directory().authenticate(secret, self.now()))
     }
 
     /// Whether the database answers, as far as the last write told.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.0.healthy.load(Ordering::Acquire) && !self.0.works.is_closed() && !self.0.store.is_ahead()
+        self.0.healthy.load(Ordering::Acquire) && !self.0.door.is_closed() && !self.0.store.is_ahead()
     }
 
     /// Carries out a command on one key. An acquire that may wait resolves when it is granted, refused or too late;
@@ -242,7 +294,7 @@ impl Engine {
         let mut alive = None;
         if let Command::Acquire { wait: Some(wait), .. } = &mut command {
             wait.waiter = WaiterId(self.0.waiters.fetch_add(1, Ordering::Relaxed));
-            let (here, sign) = Presence::new(key.clone(), self.0.left.clone());
+            let (here, sign) = Presence::new(key.clone(), self.0.door.left(&key).clone());
             presence = Some(here);
             alive = Some(sign);
         }
@@ -365,7 +417,7 @@ impl Engine {
         if count > 0 {
             self.batch(call, due.into_iter().map(|key| (key, Command::Settle)).collect()).await?;
             // So that the next sweep does not find the same.
-            self.0.timeline.settled().await;
+            self.0.store.settled().await.map_err(unavailable)?;
         }
         Ok(count)
     }
@@ -373,19 +425,58 @@ impl Engine {
     /// Waits for the read models, and reads the time by which states are told. What an outage gave comes first.
     async fn settled(&self) -> Result<Timestamp, Fault> {
         self.time().await?;
-        self.0.timeline.settled().await;
+        self.0.store.settled().await.map_err(unavailable)?;
         Ok(self.now())
     }
 
     async fn submit(&self, call: Call, task: Task, alive: Option<Arc<AtomicBool>>) -> Result<Done<Outcome>, Fault> {
         let (reply, answer) = oneshot::channel::<Answered>();
         let work = Work { call, task, reply: Some(reply), alive };
-        self.0.works.try_send(work).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Fault::OVERLOADED,
-            mpsc::error::TrySendError::Closed(_) => Fault::Stopping,
-        })?;
+        self.0.door.send(work)?;
         // Without an answer the writer is gone.
         answer.await.unwrap_or(Err(Fault::UNAVAILABLE))
+    }
+}
+
+type Opened = (Arc<dyn Keeper>, Box<dyn Reading>, Arc<Clock>, Arc<Timeline>, Arc<Directory>, u64, Vec<JoinHandle<()>>);
+
+/// What a database that several nodes share has to tell the engine.
+fn hooks(desk: &Arc<Desk>, attending: &Arc<Attending>, door: &Door) -> Hooks {
+    let wake = {
+        let desk = Arc::clone(desk);
+        move |waking: crate::store::Waking, now| {
+            desk.wake(Woken { waiter: waking.waiter, result: waking.result }, waking.is_kept, now);
+        }
+    };
+    let happened = {
+        let attending = Arc::clone(attending);
+        move |records: &[Arc<crate::timeline::Record>]| attending.tell(records)
+    };
+    let undelivered = {
+        let lost = desk.lost().clone();
+        // Without a lane nobody can end the lease; it expires.
+        move |key, lease_id| drop(lost.send((key, lease_id)))
+    };
+    let settle = {
+        let door = door.clone();
+        // Only so that the queue is tidied soon.
+        move |key: LeaseKey| drop(door.left(&key).send(key.clone()))
+    };
+    let abandoned = {
+        let desk = Arc::clone(desk);
+        move || {
+            let callers: Vec<waiting::Caller> = desk.callers().drain().collect();
+            for caller in callers {
+                work::tell(Some(caller.reply), Err(Fault::UNAVAILABLE));
+            }
+        }
+    };
+    Hooks {
+        wake: Box::new(wake),
+        happened: Box::new(happened),
+        undelivered: Box::new(undelivered),
+        settle: Box::new(settle),
+        abandoned: Box::new(abandoned),
     }
 }
 

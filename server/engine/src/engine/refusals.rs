@@ -42,10 +42,6 @@ impl Refusals {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
     /// Takes out all of it, in pieces that each make one line.
     pub(super) fn take(&mut self) -> Vec<Vec<Refused>> {
         let mut all: Vec<Refused> =
@@ -85,6 +81,6 @@ mod tests {
         assert!(pieces.iter().all(|piece| serde_json::to_string(piece).unwrap().len() < 60_000));
         assert_eq!(pieces.iter().map(Vec::len).sum::<usize>(), 300);
         assert!(pieces.iter().all(|piece| !piece.is_empty()));
-        assert!(refusals.is_empty() && refusals.take().is_empty());
+        assert!(refusals.take().is_empty());
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
         let retention = self.0.retention;
         let now = self.now();
         // What is old enough to go has come to the read models, however long they may wait for more.
-        self.timeline().settled().await;
+        self.0.store.settled().await.map_err(unavailable)?;
         let ended_before = ago(now, retention.grants);
         let mut after: Option<FencingToken> = None;
         loop {

@@ -16,7 +16,7 @@ use super::waiting::{Callers, MOST_WAITING};
 use super::work::{AccessTask, Call, Outcome, Task, Work};
 use crate::access::{AccessChange, Directory, SecretHash, SignInLink};
 use crate::error::{Fault, StoreError};
-use crate::store::{Batch, Tx};
+use crate::store::{Batch, Elsewhere, Locked, Needs, Recalled, Tx, Waking};
 use crate::timeline::{Happening, Other, Record};
 
 /// What one piece of work came to.
@@ -29,18 +29,84 @@ pub(super) enum Verdict {
     Waiting(WaiterId),
 }
 
-/// A batch under way.
-pub(super) struct Staging<'a, T: Tx> {
+/// What deciding a batch needs: its keys, locked, and what is remembered of its requests.
+pub(super) struct Prepared<T: Tx> {
     tx: T,
     now: Timestamp,
+    rooms: HashMap<LeaseKey, Room>,
+    waiting_elsewhere: HashMap<WaiterId, Elsewhere>,
+    former: HashMap<FencingToken, (LeaseKey, Lease)>,
+    recalled: HashMap<IdempotencyId, Remembered>,
+    /// Requests that wait at another node, and their fingerprints.
+    in_progress: HashMap<IdempotencyId, [u8; 32]>,
+}
+
+/// What a batch needs of the database before it can be decided.
+pub(super) fn needs(works: &[Work], patient: bool) -> Needs<'_> {
+    let mut seen = HashSet::new();
+    let keys: Vec<&LeaseKey> = works.iter().flat_map(Work::keys).filter(|key| seen.insert(*key)).collect();
+    let takes = |command: &Command| matches!(command, Command::Acquire { .. } | Command::Transfer { .. });
+    let (mut grants, mut commands, mut waits) = (0, 0, false);
+    for work in works {
+        // A break at once may end what settling has just given to somebody who waited, and give it to the next.
+        let breaks = |(_, command): &(&LeaseKey, &Command)| matches!(command, Command::Break { .. });
+        commands += work.weight() + work.commands().filter(breaks).count();
+        grants += match &work.task {
+            Task::Many(requests) => requests.len(),
+            _ => work.commands().filter(|(_, command)| takes(command)).count(),
+        };
+        waits |= work.alive.is_some();
+    }
+    let access = works.iter().any(|work| matches!(work.task, Task::Access(_)));
+    Needs { keys, grants, commands, waits, access, patient }
+}
+
+impl<T: Tx> Prepared<T> {
+    /// Reads what else deciding the work needs. All its keys are among the locked.
+    pub(super) async fn read(mut tx: T, locked: Locked, works: &[Work]) -> Result<Self, StoreError> {
+        let rooms: HashMap<LeaseKey, Room> =
+            locked.rooms.into_iter().map(|room| (room.key.lease_key.clone(), room)).collect();
+
+        let requests: Vec<IdempotencyId> = works.iter().filter_map(|work| work.call.remembered_as()).collect();
+        let recalled = if requests.is_empty() { Recalled::default() } else { tx.recall(&requests).await? };
+
+        let is_last = |key: &LeaseKey, token: FencingToken| {
+            rooms.get(key).and_then(|room| room.key.lease.as_ref()).is_some_and(|lease| lease.token == token)
+        };
+        let named = works
+            .iter()
+            .flat_map(Work::commands)
+            .filter_map(|(key, command)| command.lease_id().map(|id| (key.clone(), id.token())));
+        let answered = recalled.done.iter().flat_map(|remembered| remembered.answer.grants());
+        let answered = answered.map(|reading| (reading.lease_key.clone(), reading.lease.token));
+        let wanted: Vec<(LeaseKey, FencingToken)> =
+            named.chain(answered).filter(|(key, token)| !is_last(key, *token)).collect();
+        let former = if wanted.is_empty() { Vec::new() } else { tx.former(&wanted).await? };
+        let key_of: HashMap<FencingToken, LeaseKey> = wanted.into_iter().map(|(key, token)| (token, key)).collect();
+        let former = former
+            .into_iter()
+            .filter_map(|lease| key_of.get(&lease.token).map(|key| (lease.token, (key.clone(), lease))))
+            .collect();
+
+        Ok(Self {
+            tx,
+            now: locked.now,
+            rooms,
+            waiting_elsewhere: locked.waiting_elsewhere,
+            former,
+            recalled: recalled.done.into_iter().map(|remembered| (remembered.id.clone(), remembered)).collect(),
+            in_progress: recalled.waiting.into_iter().collect(),
+        })
+    }
+}
+
+/// A batch under way.
+pub(super) struct Staging<'a, T: Tx> {
+    base: Prepared<T>,
     rules: &'a Rules,
     callers: &'a Callers,
     directory: &'a Directory,
-    rooms: HashMap<LeaseKey, Room>,
     changed: HashSet<LeaseKey>,
-    waiting_elsewhere: HashSet<WaiterId>,
-    former: HashMap<FencingToken, (LeaseKey, Lease)>,
-    recalled: HashMap<IdempotencyId, Remembered>,
     /// Who joined a queue in this batch.
     joined: HashMap<WaiterId, &'a Work>,
     used_links: HashSet<SecretHash>,
@@ -55,74 +121,48 @@ pub(super) struct Decided<T: Tx> {
     pub(super) now: Timestamp,
     pub(super) batch: Batch,
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) woken: Vec<Woken>,
+    /// Who of this node's callers has waited enough, and whether a grant to them is kept for whoever asks again.
+    pub(super) woken: Vec<(Woken, bool)>,
+    /// When the keys that changed or have waiters must be looked at again.
+    pub(super) timers: Vec<(LeaseKey, Option<Timestamp>)>,
 }
 
 impl<'a, T: Tx> Staging<'a, T> {
-    /// Locks the keys of all the work and reads what deciding it needs.
-    pub(super) async fn prepare(
-        mut tx: T,
-        works: &[Work],
-        rules: &'a Rules,
-        callers: &'a Callers,
-        directory: &'a Directory,
-    ) -> Result<Self, StoreError> {
-        let mut seen = HashSet::new();
-        let keys: Vec<LeaseKey> = works.iter().flat_map(Work::keys).filter(|key| seen.insert(*key)).cloned().collect();
-        let locked = tx.lock(&keys).await?;
-        let rooms: HashMap<LeaseKey, Room> =
-            locked.rooms.into_iter().map(|room| (room.key.lease_key.clone(), room)).collect();
-
-        let requests: Vec<IdempotencyId> = works.iter().filter_map(|work| work.call.remembered_as()).collect();
-        let recalled = if requests.is_empty() { Vec::new() } else { tx.recall(&requests).await? };
-
-        let is_last = |key: &LeaseKey, token: FencingToken| {
-            rooms.get(key).and_then(|room| room.key.lease.as_ref()).is_some_and(|lease| lease.token == token)
-        };
-        let named = works
-            .iter()
-            .flat_map(Work::commands)
-            .filter_map(|(key, command)| command.lease_id().map(|id| (key.clone(), id.token())));
-        let answered = recalled.iter().flat_map(|remembered| remembered.answer.grants());
-        let answered = answered.map(|reading| (reading.lease_key.clone(), reading.lease.token));
-        let wanted: Vec<(LeaseKey, FencingToken)> =
-            named.chain(answered).filter(|(key, token)| !is_last(key, *token)).collect();
-        let former = if wanted.is_empty() { Vec::new() } else { tx.former(&wanted).await? };
-        let key_of: HashMap<FencingToken, LeaseKey> = wanted.into_iter().map(|(key, token)| (token, key)).collect();
-        let former = former
-            .into_iter()
-            .filter_map(|lease| key_of.get(&lease.token).map(|key| (lease.token, (key.clone(), lease))))
-            .collect();
-
-        Ok(Self {
-            tx,
-            now: locked.now,
+    pub(super) fn new(base: Prepared<T>, rules: &'a Rules, callers: &'a Callers, directory: &'a Directory) -> Self {
+        Self {
+            base,
             rules,
             callers,
             directory,
-            rooms,
-            waiting_elsewhere: locked.waiting_elsewhere,
             changed: HashSet::new(),
-            former,
-            recalled: recalled.into_iter().map(|remembered| (remembered.id.clone(), remembered)).collect(),
             joined: HashMap::new(),
             used_links: HashSet::new(),
             revoked: HashSet::new(),
             batch: Batch::default(),
             woken: Vec::new(),
-        })
+        }
     }
 
     /// Decides all the work, in order.
     pub(super) fn decide(mut self, works: &'a [Work]) -> Decided<T> {
         let verdicts = works.iter().map(|work| self.decide_one(work)).collect();
-        self.remember_woken();
-        let Self { tx, now, mut rooms, changed, mut batch, woken, .. } = self;
+        let woken = self.sort_woken();
+        let Self { base: Prepared { tx, now, mut rooms, .. }, changed, mut batch, joined, .. } = self;
+        let timers = rooms
+            .values()
+            .filter(|room| !room.queue.is_empty() || changed.contains(&room.key.lease_key))
+            .map(|room| (room.key.lease_key.clone(), room.wakes_at()))
+            .collect();
         batch.rooms = changed.iter().filter_map(|key| rooms.remove(key)).collect();
-        Decided { tx, now, batch, verdicts, woken }
+        batch.joined = joined.into_iter().map(|(waiter, work)| (waiter, work.call.fingerprinted())).collect();
+        Decided { tx, now, batch, verdicts, woken, timers }
     }
 
     fn decide_one(&mut self, work: &'a Work) -> Verdict {
+        if self.directory.has_ended(&work.call.actor, self.base.now) {
+            // Since the request was let in, perhaps at another node.
+            return Verdict::Fault(Fault::NotGoodAnyMore);
+        }
         if let Some(verdict) = self.replay(work) {
             return verdict;
         }
@@ -185,29 +225,29 @@ impl<'a, T: Tx> Staging<'a, T> {
 
     /// Decides one command on its key and notes all that follows.
     fn command(&mut self, call: &Call, key: &LeaseKey, command: &Command) -> Answer {
-        let Some(mut room) = self.rooms.remove(key) else {
+        let Some(mut room) = self.base.rooms.remove(key) else {
             // Every key of every work was locked.
             return Answer::Refused(Refusal::KeyUnknown);
         };
         let before = room.key.lease.clone();
         let waiting = room.queue.len();
-        let former = command.lease_id().and_then(|id| self.former.get(&id.token()));
+        let former = command.lease_id().and_then(|id| self.base.former.get(&id.token()));
         let former = former.filter(|(of, _)| of == key).map(|(_, lease)| Cow::Owned(lease.clone()));
         let decision = self.with_context(call, former, |context| decide(&mut room, command, context));
         self.note(&room, before, waiting, &decision);
-        self.rooms.insert(key.clone(), room);
+        self.base.rooms.insert(key.clone(), room);
         self.collect(decision)
     }
 
     fn many(&mut self, work: &Work, requests: &[(LeaseKey, Acquire)]) -> Verdict {
-        let mut rooms: Vec<Room> = requests.iter().filter_map(|(key, _)| self.rooms.remove(key)).collect();
+        let mut rooms: Vec<Room> = requests.iter().filter_map(|(key, _)| self.base.rooms.remove(key)).collect();
         let before: Vec<_> = rooms.iter().map(|room| (room.key.lease.clone(), room.queue.len())).collect();
         let terms: Vec<Acquire> = requests.iter().map(|(_, request)| request.clone()).collect();
         let mut borrowed: Vec<&mut Room> = rooms.iter_mut().collect();
         let decision = self.with_context(&work.call, None, |context| decide_many(&mut borrowed, &terms, context));
         for (room, (lease, waiting)) in rooms.into_iter().zip(before) {
             self.note(&room, lease, waiting, &decision);
-            self.rooms.insert(room.key.lease_key.clone(), room);
+            self.base.rooms.insert(room.key.lease_key.clone(), room);
         }
         match self.collect(decision) {
             Answer::Done(reply) => {
@@ -244,20 +284,20 @@ impl<'a, T: Tx> Staging<'a, T> {
         former: Option<Cow<'_, Lease>>,
         decide: impl FnOnce(&mut Context<'_>) -> R,
     ) -> R {
-        let (callers, joined, elsewhere) = (self.callers, &self.joined, &self.waiting_elsewhere);
-        let (directory, revoked, now) = (self.directory, &self.revoked, self.now);
+        let (callers, joined, elsewhere) = (self.callers, &self.joined, &self.base.waiting_elsewhere);
+        let (directory, revoked, now) = (self.directory, &self.revoked, self.base.now);
         // A caller whose token was revoked while it waited is granted nothing.
         let is_good = |actor: &Actor| !revoked.contains(&actor.id) && !directory.has_ended(actor, now);
         let is_live = |waiter: WaiterId| match callers.get(waiter) {
             Some(caller) => caller.is_there() && is_good(&caller.actor),
             None => match joined.get(&waiter) {
                 Some(work) => work.is_there(),
-                None => elsewhere.contains(&waiter),
+                None => elsewhere.get(&waiter).is_some_and(|elsewhere| is_good(&elsewhere.actor)),
             },
         };
-        let tx = &mut self.tx;
+        let tx = &mut self.base.tx;
         decide(&mut Context {
-            now: self.now,
+            now,
             rules: self.rules,
             is_live: &is_live,
             next_token: &mut || tx.token(),
@@ -299,7 +339,7 @@ impl<'a, T: Tx> Staging<'a, T> {
 
     /// A lease that is no longer the last of its key, as it ended.
     fn supersede(&mut self, key: &LeaseKey, lease: Lease) {
-        self.former.insert(lease.token, (key.clone(), lease.clone()));
+        self.base.former.insert(lease.token, (key.clone(), lease.clone()));
         self.batch.superseded.push((key.clone(), lease));
     }
 
@@ -316,39 +356,49 @@ impl<'a, T: Tx> Staging<'a, T> {
     }
 
     fn remember_as(&mut self, id: IdempotencyId, fingerprint: [u8; 32], answer: Stored) {
-        let remembered = Remembered { id: id.clone(), fingerprint, answer, at: self.now };
-        self.recalled.insert(id, remembered.clone());
+        let remembered = Remembered { id: id.clone(), fingerprint, answer, at: self.base.now };
+        self.base.recalled.insert(id, remembered.clone());
         self.batch.remembered.push(remembered);
     }
 
-    /// Remembers the grants of waiters, in the transaction that made them.
-    fn remember_woken(&mut self) {
-        let mut due = Vec::new();
-        for woken in &self.woken {
-            let Ok(reply) = &woken.result else { continue };
-            let request = match self.callers.get(woken.waiter) {
-                Some(caller) => {
+    /// Remembers the grants of waiters, in the transaction that made them; tells those of this node from others.
+    fn sort_woken(&mut self) -> Vec<(Woken, bool)> {
+        let mut here = Vec::new();
+        for woken in std::mem::take(&mut self.woken) {
+            let elsewhere = self.base.waiting_elsewhere.get(&woken.waiter);
+            let request = match (self.callers.get(woken.waiter), self.joined.get(&woken.waiter), elsewhere) {
+                (Some(caller), ..) => {
                     caller.idempotency.as_ref().map(|(id, idempotency)| (id.clone(), idempotency.fingerprint))
                 }
-                None => self
-                    .joined
-                    .get(&woken.waiter)
-                    .and_then(|work| Some((work.call.remembered_as()?, work.call.idempotency.as_ref()?.fingerprint))),
+                (None, Some(work), _) => work.call.fingerprinted(),
+                (None, None, Some(elsewhere)) => elsewhere.request.clone(),
+                (None, None, None) => None,
             };
-            if let Some((id, fingerprint)) = request {
-                due.push((id, fingerprint, reply.clone()));
+            let is_kept = request.is_some();
+            if let (Ok(reply), Some((id, fingerprint))) = (&woken.result, request) {
+                let answer = Stored::Grant(reply.clone());
+                let remembered = Remembered { id: id.clone(), fingerprint, answer, at: self.base.now };
+                self.base.recalled.insert(id, remembered.clone());
+                self.batch.remembered_late.push(remembered);
+            }
+            let is_elsewhere = elsewhere.is_some();
+            // Whoever joined in this batch and was served in it waits no longer.
+            self.joined.remove(&woken.waiter);
+            if is_elsewhere {
+                let Woken { waiter, result } = woken;
+                self.batch.wakings.push(Waking { waiter, result, is_kept });
+            } else {
+                here.push((woken, is_kept));
             }
         }
-        for (id, fingerprint, reply) in due {
-            self.remember_as(id, fingerprint, Stored::Grant(reply));
-        }
+        here
     }
 
     /// The answer to a request that was made before, if it was.
     fn replay(&self, work: &Work) -> Option<Verdict> {
         let id = work.call.remembered_as()?;
         let fingerprint = work.call.idempotency.as_ref()?.fingerprint;
-        if let Some(remembered) = self.recalled.get(&id) {
+        if let Some(remembered) = self.base.recalled.get(&id) {
             if remembered.fingerprint != fingerprint {
                 return Some(Verdict::Fault(Fault::IdempotencyMismatch));
             }
@@ -363,7 +413,8 @@ impl<'a, T: Tx> Staging<'a, T> {
             None => self
                 .callers
                 .request(&id)
-                .and_then(|caller| caller.idempotency.as_ref().map(|(_, idempotency)| idempotency.fingerprint)),
+                .and_then(|caller| caller.idempotency.as_ref().map(|(_, idempotency)| idempotency.fingerprint))
+                .or_else(|| self.base.in_progress.get(&id).copied()),
         };
         waiting.map(|original| {
             Verdict::Fault(if original == fingerprint {
@@ -401,13 +452,13 @@ impl<'a, T: Tx> Staging<'a, T> {
     }
 
     fn as_now(&self, reading: &LeaseReading) -> Result<LeaseReading, Refusal> {
-        let room = self.rooms.get(&reading.lease_key);
-        let holder = room.and_then(|room| room.key.held(self.now));
+        let room = self.base.rooms.get(&reading.lease_key);
+        let holder = room.and_then(|room| room.key.held(self.base.now));
         if let Some(lease) = holder.filter(|lease| lease.token == reading.lease.token) {
             return Ok(LeaseReading { lease_key: reading.lease_key.clone(), lease: lease.clone() });
         }
         let lease = self.known(reading);
-        Err(match lease.map(|lease| lease.status(self.now)) {
+        Err(match lease.map(|lease| lease.status(self.base.now)) {
             Some(domain::lease::LeaseStatus::Ended(reason)) => {
                 Refusal::LeaseLost { reason, holder: holder.map(|lease| (lease.owner.clone(), lease.acquired_at)) }
             }
@@ -417,20 +468,20 @@ impl<'a, T: Tx> Staging<'a, T> {
 
     /// The lease as it is now, held or over, if it is still known.
     fn known(&self, reading: &LeaseReading) -> Option<&Lease> {
-        let last = self.rooms.get(&reading.lease_key).and_then(|room| room.key.lease.as_ref());
+        let last = self.base.rooms.get(&reading.lease_key).and_then(|room| room.key.lease.as_ref());
         let last = last.filter(|lease| lease.token == reading.lease.token);
-        last.or_else(|| self.former.get(&reading.lease.token).map(|(_, lease)| lease))
+        last.or_else(|| self.base.former.get(&reading.lease.token).map(|(_, lease)| lease))
     }
 
     fn happen(&mut self, call: &Call, happening: Happening) {
-        self.batch.records.push(other(self.now, &call.actor, call.request_id.as_ref(), happening));
+        self.batch.records.push(other(self.base.now, &call.actor, call.request_id.as_ref(), happening));
     }
 
     fn access(&mut self, call: &Call, task: &AccessTask) -> Result<Arc<str>, Fault> {
         let (happening, change, id) = match task {
             AccessTask::CreateToken(hash, token) => {
                 let mut token = token.clone();
-                token.created_at = self.now;
+                token.created_at = self.base.now;
                 let happening = Happening::TokenCreated {
                     token_id: Arc::clone(&token.token_id),
                     name: Arc::clone(&token.name),
@@ -446,11 +497,11 @@ impl<'a, T: Tx> Staging<'a, T> {
                     return Err(Fault::NotFound("token"));
                 }
                 let happening = Happening::TokenRevoked { token_id: Arc::clone(id) };
-                (happening, AccessChange::RevokeToken(Arc::clone(id), self.now), Arc::clone(id))
+                (happening, AccessChange::RevokeToken(Arc::clone(id), self.base.now), Arc::clone(id))
             }
             AccessTask::OpenSession { hash, session, link } => {
                 if let Some(link) = link
-                    && !(self.directory.link_is_good(link, self.now) && self.used_links.insert(*link))
+                    && !(self.directory.link_is_good(link, self.base.now) && self.used_links.insert(*link))
                 {
                     return Err(Fault::NotFound("sign-in link"));
                 }
@@ -463,7 +514,7 @@ impl<'a, T: Tx> Staging<'a, T> {
                 };
                 let id = Arc::clone(&session.session_id);
                 let mut session = session.clone();
-                session.created_at = self.now.min(session.expires_at);
+                session.created_at = self.base.now.min(session.expires_at);
                 (happening, AccessChange::OpenSession { hash: *hash, session, link: *link }, id)
             }
             AccessTask::CloseSession(id) => {
@@ -471,10 +522,10 @@ impl<'a, T: Tx> Staging<'a, T> {
                     return Err(Fault::NotFound("session"));
                 }
                 let happening = Happening::SessionClosed { session_id: Arc::clone(id) };
-                (happening, AccessChange::CloseSession(Arc::clone(id), self.now), Arc::clone(id))
+                (happening, AccessChange::CloseSession(Arc::clone(id), self.base.now), Arc::clone(id))
             }
             AccessTask::CreateLink(hash, lasting) => {
-                let link = SignInLink { created_at: self.now, expires_at: self.now + *lasting };
+                let link = SignInLink { created_at: self.base.now, expires_at: self.base.now + *lasting };
                 let happening = Happening::LinkCreated { expires_at: link.expires_at };
                 (happening, AccessChange::CreateLink(*hash, link), Arc::from("link"))
             }

@@ -44,6 +44,8 @@ pub(super) struct Caller {
     pub(super) owner: Owner,
     pub(super) actor: Arc<Actor>,
     pub(super) since: Timestamp,
+    /// Until when the caller is willing to wait.
+    pub(super) until: Timestamp,
     pub(super) alive: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Answered>,
     pub(super) idempotency: Option<(IdempotencyId, Idempotency)>,

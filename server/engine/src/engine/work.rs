@@ -31,6 +31,11 @@ impl Call {
         Self { actor: Arc::clone(actor), request_id: None, idempotency: None }
     }
 
+    /// The name under which the request is remembered, and its fingerprint.
+    pub(super) fn fingerprinted(&self) -> Option<(IdempotencyId, [u8; 32])> {
+        self.remembered_as().zip(self.idempotency.as_ref().map(|idempotency| idempotency.fingerprint))
+    }
+
     /// The name under which the request is remembered.
     pub(super) fn remembered_as(&self) -> Option<IdempotencyId> {
         let idempotency = self.idempotency.as_ref()?;
@@ -165,5 +170,20 @@ impl Work {
             _ => (None, &[]),
         };
         one.into_iter().chain(batch.iter().map(|(key, command)| (key, command)))
+    }
+}
+
+/// Answers a caller, if there is one.
+pub(super) fn tell(reply: Option<oneshot::Sender<Answered>>, answer: Answered) {
+    if let Some(reply) = reply {
+        // A caller who is gone drops the answer; a grant in it then ends as undelivered.
+        drop(reply.send(answer));
+    }
+}
+
+/// Answers all of them alike.
+pub(super) fn refuse(works: impl IntoIterator<Item = Work>, fault: &Fault) {
+    for work in works {
+        tell(work.reply, Err(fault.clone()));
     }
 }

@@ -5,6 +5,7 @@
 mod changes;
 mod projector;
 mod record;
+mod verify;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,8 +16,11 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use changes::{Changes, Folded, GrantDelta, KeyDelta, Made, MinuteDelta, RecentRenewals, Seen};
-pub(crate) use projector::{Projection, Request, catch_up, follow};
+pub(crate) use projector::{LINGER, Projection, Request, catch_up, follow};
 pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refused, chain};
+pub(crate) use verify::check;
+
+pub use verify::{Verified, VerifyError};
 
 use crate::error::StoreError;
 
@@ -186,8 +190,14 @@ impl Timeline {
         Some(recent.iter().skip(skip).take(limit as usize).cloned().collect())
     }
 
-    /// Lines that have just been committed.
+    /// Lines that have just been committed by this process, and wait in it for the read models.
     pub(crate) fn push(&self, lines: &[Line]) {
+        self.waiting_bytes.fetch_add(lines.iter().map(|line| line.body.len() as i64).sum(), Ordering::AcqRel);
+        self.found(lines);
+    }
+
+    /// Lines that follow the head, committed by whatever process.
+    pub(crate) fn found(&self, lines: &[Line]) {
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return };
         {
             let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
@@ -195,12 +205,28 @@ impl Timeline {
             let excess = recent.len().saturating_sub(RECENT);
             recent.drain(..excess);
         }
-        self.waiting_bytes.fetch_add(lines.iter().map(|line| line.body.len() as i64).sum(), Ordering::AcqRel);
         self.head.send_replace(last.position);
         let folded = self.folded.load(Ordering::Acquire);
         if last.position.0 - folded >= UNFOLDED || folded + 1 >= first.position.0 {
             self.unfolded.notify_one();
         }
+    }
+
+    /// The read models were brought so far, by whatever process.
+    pub(crate) fn found_applied(&self, position: Position) {
+        self.applied.send_if_modified(|applied| {
+            let is_further = *applied < position;
+            *applied = position.max(*applied);
+            is_further
+        });
+    }
+
+    /// This process takes over the read models as they are.
+    pub(crate) fn fold_from(&self, applied: Position) {
+        self.set_folded(applied);
+        self.waiting_bytes.store(0, Ordering::Release);
+        self.found_applied(applied);
+        self.unfolded.notify_one();
     }
 
     /// Lines that retention took away are not to be had from memory either.

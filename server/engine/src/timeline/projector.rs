@@ -20,8 +20,8 @@ use crate::error::StoreError;
 /// Lines that are read at once.
 const PIECE: u32 = 4_096;
 
-/// How long lines may wait for company.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long lines may wait for company where nobody else writes or reads the models.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// So many lines do not wait for more, nor lines of so many bytes.
 const PLENTY: usize = 32_768;
@@ -81,15 +81,16 @@ pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projectio
     }
 }
 
-/// Applies what comes, until told to stop; then closes the read models.
+/// Applies what comes, which may wait for more for as long as `linger`, until told to stop; then closes the read models.
 pub(crate) async fn follow(
     timeline: Arc<Timeline>,
     mut projection: Box<dyn Projection>,
     applied: impl Fn(Position) + Send,
     requests: mpsc::Receiver<Request>,
+    linger: Duration,
     stop: CancellationToken,
 ) {
-    keep_up(&timeline, &mut *projection, applied, requests, stop).await;
+    keep_up(&timeline, &mut *projection, applied, requests, linger, stop).await;
     projection.close().await;
 }
 
@@ -98,11 +99,12 @@ async fn keep_up(
     projection: &mut dyn Projection,
     applied: impl Fn(Position) + Send,
     mut requests: mpsc::Receiver<Request>,
+    linger: Duration,
     stop: CancellationToken,
 ) {
     let mut folded = Folded::default();
     loop {
-        match gather(timeline, &mut folded, &mut requests, &stop).await {
+        match gather(timeline, &mut folded, &mut requests, linger, &stop).await {
             Ok(Next::Stop) => return,
             Ok(Next::Serve(request)) => {
                 serve(timeline, projection, request).await;
@@ -156,6 +158,7 @@ async fn gather(
     timeline: &Timeline,
     folded: &mut Folded,
     requests: &mut mpsc::Receiver<Request>,
+    most: Duration,
     stop: &CancellationToken,
 ) -> Result<Next, ReadError> {
     let mut linger = None;
@@ -165,7 +168,7 @@ async fn gather(
             return Ok(Next::Write);
         }
         if folded.lines > 0 && linger.is_none() {
-            linger = Some(Box::pin(tokio::time::sleep(LINGER)));
+            linger = Some(Box::pin(tokio::time::sleep(most)));
         }
         tokio::select! {
             biased;

@@ -1,24 +1,26 @@
 //! What is written, and what happens when it cannot be.
 
-use engine::Fault;
-use engine::timeline::Position;
-use sqlx::ConnectOptions as _;
+use std::time::Duration;
 
-use crate::fixture::Fixture;
+use domain::lease::{Command, LeaseReading};
+use engine::Fault;
+use tokio::task::JoinHandle;
+
+use crate::fixture::{Fixture, call, delivered, lease_key, terms};
+
+/// Takes the key `k<n>` in a task of its own.
+fn take(fixture: &Fixture, n: usize) -> JoinHandle<Result<LeaseReading, Fault>> {
+    let engine = fixture.engine.clone();
+    tokio::spawn(async move {
+        let command = Command::Acquire { request: terms("one"), wait: None };
+        engine.run(call(), lease_key(&format!("k{n}")), command).await.map(delivered)
+    })
+}
 
 #[tokio::test]
 async fn commands_that_come_together_share_their_commits() {
     let fixture = Fixture::new().await;
-    let tasks: Vec<_> = (0..500)
-        .map(|n| {
-            let engine = fixture.engine.clone();
-            let command = domain::lease::Command::Acquire { request: crate::fixture::terms("one"), wait: None };
-            tokio::spawn(async move {
-                let key = crate::fixture::lease_key(&format!("k{n}"));
-                engine.run(crate::fixture::call(), key, command).await.map(crate::fixture::delivered)
-            })
-        })
-        .collect();
+    let tasks: Vec<_> = (0..500).map(|n| take(&fixture, n)).collect();
     for task in tasks {
         task.await.unwrap().unwrap();
     }
@@ -34,10 +36,7 @@ async fn commands_that_come_together_share_their_commits() {
 #[tokio::test]
 async fn what_the_database_refuses_harms_none_of_those_committed_with_it() {
     let fixture = Fixture::new().await;
-    let mut other = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.path()).connect().await.unwrap();
-    let refuse = "CREATE TRIGGER poison BEFORE INSERT ON timeline WHEN new.body LIKE '%poison%' \
-         BEGIN SELECT RAISE(ABORT, 'poisoned'); END";
-    sqlx::query(refuse).execute(&mut other).await.unwrap();
+    fixture.database.refuse_poison().await;
     // Few, in one statement; and so many that a batch takes several.
     for (round, count) in [20, 200].into_iter().enumerate() {
         let take = |n| {
@@ -55,10 +54,9 @@ async fn what_the_database_refuses_harms_none_of_those_committed_with_it() {
             }
         }
     }
-    let timeline = fixture.engine.timeline();
-    let lines = timeline.read_after(Position(0), 1_000).await.unwrap();
+    let lines = fixture.lines().await;
     assert_eq!(lines.len(), 18 + 180);
-    assert_eq!(lines.last().unwrap().position, timeline.head());
+    assert_eq!(lines.last().unwrap().position, fixture.engine.timeline().head());
     for pair in lines.windows(2) {
         assert_eq!(engine::timeline::chain(&pair[0].hash, pair[1].position, &pair[1].body), pair[1].hash);
     }
@@ -67,22 +65,15 @@ async fn what_the_database_refuses_harms_none_of_those_committed_with_it() {
 #[tokio::test]
 async fn what_does_not_fit_before_the_door_is_refused_at_once_and_what_waits_there_is_done() {
     let fixture = Fixture::new().await;
-    let mut other = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.path()).connect().await.unwrap();
-    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
-    let take = |n| {
-        let engine = fixture.engine.clone();
-        let command = domain::lease::Command::Acquire { request: crate::fixture::terms("one"), wait: None };
-        tokio::spawn(async move {
-            let key = crate::fixture::lease_key(&format!("k{n}"));
-            engine.run(crate::fixture::call(), key, command).await.map(crate::fixture::delivered)
-        })
-    };
-    let tasks: Vec<_> = (0..6_000).map(take).collect();
-    // The writer stands before the database that another process holds: its queue fills.
+    let held = fixture.database.hold().await;
+    let mut tasks: Vec<JoinHandle<_>> = Vec::new();
+    // The writer stands before the database that somebody else holds: its queue fills, however much fits.
     while tasks.iter().filter(|task| task.is_finished()).count() < 1_000 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        assert!(tasks.len() < 50_000, "everything fits");
+        tasks.extend((tasks.len()..tasks.len() + 500).map(|n| take(&fixture, n)));
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    held.let_go().await;
     let mut done = 0;
     for task in tasks {
         match task.await.unwrap() {

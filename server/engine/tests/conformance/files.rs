@@ -1,22 +1,20 @@
-//! The files: none is believed that does not fit the others.
+//! The files: served by one process, by no time that is not written in them, and none is believed that does not fit the
+//! others.
 
 use std::path::Path;
 
 use engine::timeline::Position;
-use engine::{Engine, OpenError, Options, VerifyError};
+use engine::{Engine, Fault, OpenError, Options, VerifyError};
 
 use crate::fixture::{Fixture, refusal};
 
-/// Changes the database behind the engine's back.
-async fn change(path: &Path, sql: &'static str) {
-    let url = format!("sqlite:{}", path.display());
-    let mut db = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.unwrap();
-    sqlx::query(sql).execute(&mut db).await.unwrap();
-    sqlx::Connection::close(db).await.unwrap();
-}
-
 async fn refused(path: &Path) -> OpenError {
     Engine::open(Options::sqlite(path)).await.err().expect("it is refused")
+}
+
+/// Opens the file by another name.
+async fn open(path: &Path, fixture: &Fixture) -> Engine {
+    Engine::open(Options { database: Options::sqlite(path).database, ..fixture.options() }).await.unwrap()
 }
 
 fn views(path: &Path) -> std::path::PathBuf {
@@ -31,7 +29,7 @@ async fn a_timeline_whose_end_was_cut_off_is_refused_and_its_leases_are_not_gran
     fixture.engine.close().await;
     let path = fixture.path();
     std::fs::copy(&path, path.with_extension("whole")).unwrap();
-    change(&path, "DELETE FROM timeline WHERE position = 2").await;
+    fixture.database.remove_line(2).await;
     let error = refused(&path).await;
     assert!(matches!(error, OpenError::LinesMissing { applied: 2, .. }), "{error}");
     assert!(error.to_string().contains("lines are missing"), "{error}");
@@ -71,6 +69,26 @@ async fn an_older_copy_is_served_once_the_read_models_were_taken_away_and_newer_
 }
 
 #[tokio::test]
+async fn read_models_of_another_timeline_are_not_believed() {
+    let mut fixture = Fixture::new().await;
+    let stranger = Fixture::new().await;
+    stranger.acquire("strange", "one").await.unwrap();
+    fixture.acquire("a", "one").await.unwrap();
+    let views = format!("{}-views", stranger.path().display());
+    stranger.engine.close().await;
+    let swap = |path: &Path| {
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}-views{suffix}", path.display()));
+        }
+        std::fs::copy(&views, format!("{}-views", path.display())).unwrap();
+    };
+    fixture.reopen_after(swap).await;
+    let rows = fixture.engine.list(crate::lists::all()).await.unwrap().page.rows;
+    let names: Vec<&str> = rows.iter().map(|row| row.lease_key.as_str()).collect();
+    assert_eq!(names, ["a"]);
+}
+
+#[tokio::test]
 async fn read_models_that_are_older_than_the_lines_that_are_left_are_made_anew() {
     let mut fixture = Fixture::new().await;
     let path = fixture.path();
@@ -80,7 +98,7 @@ async fn read_models_that_are_older_than_the_lines_that_are_left_are_made_anew()
     std::fs::copy(views(&path), &old).unwrap();
     fixture.reopen().await;
     fixture.acquire("b", "one").await.unwrap();
-    fixture.hands.pass(91 * 24 * 60 * 60 * 1_000);
+    fixture.hands.pass(91 * 24 * 60 * 60 * 1_000).await;
     let lease = fixture.acquire("c", "one").await.unwrap();
     fixture.engine.list(crate::lists::all()).await.unwrap();
     fixture.engine.retain(crate::fixture::call()).await.unwrap();
@@ -92,6 +110,14 @@ async fn read_models_that_are_older_than_the_lines_that_are_left_are_made_anew()
         .await;
     assert_eq!(fixture.engine.list(crate::lists::all()).await.unwrap().page.rows, before);
     fixture.renew(&lease).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_with_a_clear_message() {
+    let fixture = Fixture::new().await;
+    let second = Engine::open(fixture.options()).await;
+    let message = second.err().unwrap().to_string();
+    assert!(message.contains("served by another process"), "{message}");
 }
 
 #[tokio::test]
@@ -122,7 +148,7 @@ async fn by_a_symlink_it_is_the_same_database_with_the_same_files_beside_it() {
     let link = elsewhere.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let files = || std::fs::read_dir(elsewhere.path()).unwrap().count();
-    fixture.engine = crate::fixture::open(&link, &fixture.hands).await;
+    fixture.engine = open(&link, &fixture).await;
     fixture.renew(&lease).await.unwrap();
     engine::verify(&link).await.unwrap();
     assert_eq!(files(), 1, "nothing lies beside the link");
@@ -131,8 +157,24 @@ async fn by_a_symlink_it_is_the_same_database_with_the_same_files_beside_it() {
     // A link to a file that is not there yet makes it.
     let (there, link) = (path.with_file_name("there.db"), elsewhere.path().join("early.db"));
     std::os::unix::fs::symlink(&there, &link).unwrap();
-    crate::fixture::open(&link, &fixture.hands).await.close().await;
+    open(&link, &fixture).await.close().await;
     assert!(there.exists() && files() == 2);
+}
+
+#[tokio::test]
+async fn nothing_is_answered_by_a_time_that_could_not_be_persisted() {
+    let fixture = Fixture::new().await;
+    fixture.acquire("a", "one").await.unwrap();
+    // Another process holds the database: the clock's mark cannot be written.
+    let held = fixture.database.hold().await;
+    fixture.hands.pass(10_000).await;
+    assert!(!fixture.engine.is_healthy());
+    let answer = fixture.engine.counters(&[]).await;
+    assert!(matches!(answer, Err(Fault::Unavailable { .. })), "{answer:?}");
+    held.let_go().await;
+    fixture.engine.time().await.unwrap();
+    fixture.engine.counters(&[]).await.unwrap();
+    assert!(fixture.engine.is_healthy());
 }
 
 #[tokio::test]

@@ -1,28 +1,34 @@
 //! An engine on a fresh database, with a clock that the test moves.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use domain::lease::{Acquire, Command, LeaseReading, Refusal, Reply, Wait};
-use domain::{Actor, ActorKind, LeaseKey, Metadata, Owner, Span};
+use domain::{Actor, ActorKind, LeaseKey, Metadata, Owner, Span, Timestamp};
 use engine::clock::TimeSource;
+use engine::timeline::{Line, Position};
 use engine::{Call, Done, Engine, Fault, Idempotency, Options};
+use tokio::task::JoinHandle;
+
+use crate::database::{self, Database, Dial};
+
+/// When every test begins, in microseconds.
+const START: i64 = 1_800_000_000_000_000;
 
 /// A clock that stands still until it is told to go on.
 pub(crate) struct Hands {
     micros: AtomicI64,
-    boot: AtomicI64,
+    dial: Dial,
 }
 
 impl Hands {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { micros: AtomicI64::new(1_800_000_000_000_000), boot: AtomicI64::new(1) })
-    }
-
-    /// Lets time pass.
-    pub(crate) fn pass(&self, millis: i64) {
-        self.micros.fetch_add(millis * 1_000, Ordering::SeqCst);
+    /// Lets time pass, for the engines and for the database.
+    pub(crate) async fn pass(&self, millis: i64) {
+        let micros = millis * 1_000;
+        let hands = || {
+            self.micros.fetch_add(micros, Ordering::SeqCst);
+        };
+        self.dial.turn(micros, hands).await;
     }
 }
 
@@ -34,7 +40,7 @@ impl TimeSource for Hands {
         self.micros.load(Ordering::SeqCst) * 1_000
     }
     fn boot_id(&self) -> Option<Arc<str>> {
-        Some(Arc::from(self.boot.load(Ordering::SeqCst).to_string()))
+        Some(Arc::from("1"))
     }
 }
 
@@ -42,67 +48,89 @@ impl TimeSource for Hands {
 pub(crate) struct Fixture {
     pub(crate) engine: Engine,
     pub(crate) hands: Arc<Hands>,
-    folder: tempfile::TempDir,
+    pub(crate) database: Arc<Database>,
 }
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let hands = Hands::new();
-        let engine = open(&folder.path().join("leases.db"), &hands).await;
-        Self { engine, hands, folder }
+        let (database, hands) = Self::unopened().await;
+        let engine = Engine::open(options(&database, &hands)).await.unwrap();
+        Self { engine, hands, database }
     }
 
-    /// The database file.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().join("leases.db")
+    /// A database that no engine has ever opened, and its clock.
+    pub(crate) async fn unopened() -> (Arc<Database>, Arc<Hands>) {
+        let database = Arc::new(Database::new(START).await);
+        let hands = Arc::new(Hands { micros: AtomicI64::new(START), dial: database.dial() });
+        (database, hands)
     }
 
-    /// The clock, for an engine that is opened otherwise.
-    pub(crate) fn time(&self) -> Arc<dyn TimeSource> {
-        Arc::clone(&self.hands) as Arc<dyn TimeSource>
+    /// How its database is opened.
+    pub(crate) fn options(&self) -> Options {
+        options(&self.database, &self.hands)
     }
 
-    /// Lets time pass as a living server sees it: marked each half second, so that it is no outage.
+    /// Server time, exactly.
+    pub(crate) fn now(&self) -> Timestamp {
+        database::now(&self.engine, &self.hands)
+    }
+
+    /// Lets time pass as a living server sees it, which marks each half second that it lives: so it is no outage.
     pub(crate) async fn pass(&self, millis: i64) {
         let mut left = millis;
         while left > 0 {
-            let step = left.min(500);
-            self.hands.pass(step);
-            left -= step;
-            // Any write renews the mark.
+            left -= self.pass_half_a_second(left).await;
             self.touch().await;
         }
     }
 
+    /// The same for half a second at the most; how much that was. On SQLite any write behind it renews the mark.
+    pub(crate) async fn pass_half_a_second(&self, most: i64) -> i64 {
+        let millis = most.min(500);
+        self.hands.pass(millis).await;
+        self.database.live().await;
+        millis
+    }
+
     /// A write about nothing in particular.
     pub(crate) async fn touch(&self) {
-        let id = self.hands.micros.load(Ordering::SeqCst);
-        let lease = self.acquire(&format!("touch/{id}"), "toucher").await.unwrap();
+        static TOUCHES: AtomicU64 = AtomicU64::new(0);
+        let touch = TOUCHES.fetch_add(1, Ordering::Relaxed);
+        let lease = self.acquire(&format!("touch/{touch}"), "toucher").await.unwrap();
         self.release(&lease).await.unwrap();
     }
 
-    /// Closes the engine and opens it anew on the same file.
+    /// Closes the engine and opens it anew on the same database.
     pub(crate) async fn reopen(&mut self) {
         self.engine.close().await;
-        self.engine = open(&self.path(), &self.hands).await;
+        self.engine = Engine::open(self.options()).await.unwrap();
     }
 
-    /// Opens the file anew after `change` was made to it while closed.
-    pub(crate) async fn reopen_after(&mut self, change: impl FnOnce(&Path)) {
-        self.engine.close().await;
-        change(&self.path());
-        self.engine = open(&self.path(), &self.hands).await;
-    }
-
-    /// Loses the read models: closes the engine, takes their files away, and opens it anew.
+    /// Loses the read models: closes the engine, takes them away, and opens it anew.
     pub(crate) async fn lose_views(&mut self) {
-        let remove = |path: &Path| {
-            for suffix in ["-views", "-views-wal", "-views-shm"] {
-                let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+        self.engine.close().await;
+        self.database.lose_views().await;
+        self.engine = Engine::open(self.options()).await.unwrap();
+    }
+
+    /// The last line, once the timeline has all that was answered.
+    pub(crate) async fn head(&self) -> Position {
+        self.database.sequenced(&self.engine).await;
+        self.engine.timeline().head()
+    }
+
+    /// All lines from the first, once the timeline has all that was answered.
+    pub(crate) async fn lines(&self) -> Vec<Line> {
+        self.database.sequenced(&self.engine).await;
+        let mut all: Vec<Line> = Vec::new();
+        loop {
+            let after = all.last().map_or(Position(0), |line| line.position);
+            let more = self.engine.timeline().read_after(after, 7).await.unwrap();
+            if more.is_empty() {
+                return all;
             }
-        };
-        self.reopen_after(remove).await;
+            all.extend(more);
+        }
     }
 
     pub(crate) async fn acquire(&self, key: &str, owner: &str) -> Result<LeaseReading, Fault> {
@@ -115,12 +143,7 @@ impl Fixture {
     }
 
     /// Waits for a key for so many milliseconds.
-    pub(crate) fn wait(
-        &self,
-        key: &str,
-        owner: &str,
-        millis: u32,
-    ) -> tokio::task::JoinHandle<Result<LeaseReading, Fault>> {
+    pub(crate) fn wait(&self, key: &str, owner: &str, millis: u32) -> JoinHandle<Result<LeaseReading, Fault>> {
         self.wait_as(call(), key, terms(owner), millis)
     }
 
@@ -130,7 +153,7 @@ impl Fixture {
         key: &str,
         request: Acquire,
         millis: u32,
-    ) -> tokio::task::JoinHandle<Result<LeaseReading, Fault>> {
+    ) -> JoinHandle<Result<LeaseReading, Fault>> {
         let (engine, key) = (self.engine.clone(), lease_key(key));
         let wait = Some(Wait::lasting(Span::millis(millis)));
         tokio::spawn(async move { engine.run(call, key, Command::Acquire { request, wait }).await.map(delivered) })
@@ -170,9 +193,9 @@ impl Fixture {
     }
 }
 
-pub(crate) async fn open(path: &Path, hands: &Arc<Hands>) -> Engine {
-    let options = Options { time: Arc::clone(hands) as Arc<dyn TimeSource>, ..Options::sqlite(path) };
-    Engine::open(options).await.unwrap()
+/// How an engine on this database is opened that goes by this clock.
+pub(crate) fn options(database: &Database, hands: &Arc<Hands>) -> Options {
+    Options { time: Arc::clone(hands) as Arc<dyn TimeSource>, ..database.options() }
 }
 
 /// The lease of an answer that was received.

@@ -14,7 +14,7 @@ async fn the_same_request_again_has_the_same_answer_and_no_second_effect() {
     let mut fixture = Fixture::new().await;
     let first = fixture.engine.run(call_once("k", 1), lease_key("a"), take()).await.unwrap();
     assert!(!first.replayed && first.delivery.is_none());
-    let head = fixture.engine.timeline().head();
+    let head = fixture.head().await;
     let again = fixture.engine.run(call_once("k", 1), lease_key("a"), take()).await.unwrap();
     assert!(again.replayed);
     assert_eq!(again.value, first.value);
@@ -22,7 +22,7 @@ async fn the_same_request_again_has_the_same_answer_and_no_second_effect() {
     let after_restart = fixture.engine.run(call_once("k", 1), lease_key("a"), take()).await.unwrap();
     assert!(after_restart.replayed);
     assert_eq!(after_restart.value, first.value);
-    assert_eq!(fixture.engine.timeline().head(), head);
+    assert_eq!(fixture.head().await, head);
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ async fn figures_tell_up_to_where_they_include_everything() {
     let fixture = Fixture::new().await;
     for n in 0..20 {
         fixture.acquire(&format!("k{n:02}"), "one").await.unwrap();
-        let head = fixture.engine.timeline().head();
+        let head = fixture.head().await;
         for prefixes in [&[][..], &["k".to_owned()]] {
             let counters = fixture.engine.counters(prefixes).await.unwrap();
             assert_eq!((counters.as_of, counters.keys), (head, n + 1));
@@ -86,7 +86,7 @@ async fn no_list_shows_as_held_what_is_over_although_nobody_recorded_it() {
     assert_eq!(names(&fixture, with(LeaseStatus::Held)).await, ["long", "short"]);
     // Half a second at a time, so that it is no outage; nothing else touches these keys.
     for _ in 0..3 {
-        fixture.hands.pass(500);
+        fixture.hands.pass(500).await;
         fixture.touch().await;
     }
     let held = names(&fixture, with(LeaseStatus::Held)).await;
@@ -100,7 +100,7 @@ async fn no_list_shows_as_held_what_is_over_although_nobody_recorded_it() {
 async fn pages_follow_each_other_without_gap_or_repeat_in_every_order() {
     let fixture = Fixture::new().await;
     for n in 0..23 {
-        fixture.hands.pass(i64::from(n % 3));
+        fixture.hands.pass(i64::from(n % 3)).await;
         let mut request = terms("one");
         request.ttl = Span::millis(5_000 + 1_000 * (n * 7 % 5));
         let lease = fixture.acquire_with(&format!("k{n:02}"), request).await.unwrap();

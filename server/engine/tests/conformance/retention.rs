@@ -26,7 +26,7 @@ async fn old_grants_go_but_the_greatest_token_of_a_key_is_never_forgotten() {
         fixture.release(&lease).await.unwrap();
         leases.push(lease);
     }
-    fixture.hands.pass(31 * DAY);
+    fixture.hands.pass(31 * DAY).await;
     fixture.engine.retain(call()).await.unwrap();
     assert_eq!(grants_of(&fixture, "a").await, 1);
     assert_eq!(refusal(fixture.release(&leases[0]).await), Refusal::LeaseUnknown);
@@ -49,10 +49,11 @@ async fn old_lines_go_and_the_rest_is_still_chained() {
     for n in 0..5 {
         fixture.acquire(&format!("k{n}"), "one").await.unwrap();
     }
-    fixture.hands.pass(91 * DAY);
+    fixture.hands.pass(91 * DAY).await;
     fixture.acquire("new", "one").await.unwrap();
     fixture.engine.retain(call()).await.unwrap();
     fixture.reopen().await;
+    fixture.head().await;
     let timeline = fixture.engine.timeline();
     let Err(ReadError::Compacted { oldest }) = timeline.read_after(Position(0), 10).await else { panic!() };
     assert!(oldest >= Position(6));
@@ -75,11 +76,11 @@ async fn idempotency_records_are_kept_for_a_week() {
     let fixture = Fixture::new().await;
     let take = Command::Acquire { request: terms("one"), wait: None };
     fixture.engine.run(call_once("k", 1), lease_key("a"), take.clone()).await.unwrap();
-    fixture.hands.pass(6 * DAY);
+    fixture.hands.pass(6 * DAY).await;
     fixture.engine.retain(call()).await.unwrap();
     let other = fixture.engine.run(call_once("k", 2), lease_key("b"), take.clone()).await;
     assert_eq!(other.unwrap_err(), engine::Fault::IdempotencyMismatch);
-    fixture.hands.pass(2 * DAY);
+    fixture.hands.pass(2 * DAY).await;
     fixture.engine.retain(call()).await.unwrap();
     let done = fixture.engine.run(call_once("k", 2), lease_key("b"), take).await.unwrap();
     assert!(!done.replayed);
@@ -99,7 +100,7 @@ async fn however_many_old_idempotency_records_there_are_none_is_left() {
     for from in (0..4_100).step_by(100) {
         futures::future::join_all((from..from + 100).map(take_once)).await;
     }
-    fixture.hands.pass(8 * DAY);
+    fixture.hands.pass(8 * DAY).await;
     fixture.engine.retain(call()).await.unwrap();
     let again = Command::Acquire { request: terms("one"), wait: None };
     for n in [0, 2_050, 4_099] {
@@ -119,16 +120,15 @@ async fn forgetful() -> Fixture {
 async fn reopen_forgetful(fixture: &mut Fixture) {
     fixture.engine.close().await;
     let retention = Retention { timeline: Span::millis(1), ..Retention::default() };
-    let options = Options { retention, time: fixture.time(), ..Options::sqlite(fixture.path()) };
-    fixture.engine = Engine::open(options).await.unwrap();
+    fixture.engine = Engine::open(Options { retention, ..fixture.options() }).await.unwrap();
 }
 
 /// Takes away all lines there are.
 async fn retain_all(fixture: &Fixture) {
-    let head = fixture.engine.timeline().head();
+    let head = fixture.head().await;
     // Lines go only as far as the read models have come.
     fixture.engine.list(crate::lists::all()).await.unwrap();
-    fixture.hands.pass(2);
+    fixture.hands.pass(2).await;
     fixture.engine.retain(call()).await.unwrap();
     let Err(ReadError::Compacted { oldest }) = fixture.engine.timeline().read_after(Position(0), 1).await else {
         panic!("lines were taken away")
@@ -192,7 +192,7 @@ async fn what_is_known_of_keys_whose_lines_are_gone_outlives_the_read_models() {
 
     // The first outage finds these leases in the lines themselves, the second in what was kept of lines taken before.
     for round in 0..2 {
-        fixture.hands.pass(9_000);
+        fixture.hands.pass(9_000).await;
         fixture.touch().await;
         retain_all(&fixture).await;
         let before = known(&fixture).await;
@@ -203,7 +203,7 @@ async fn what_is_known_of_keys_whose_lines_are_gone_outlives_the_read_models() {
     }
     // What came after the lines that are gone is applied to what was kept.
     let renewed = fixture.renew(&held).await.unwrap();
-    fixture.hands.pass(4_000);
+    fixture.hands.pass(4_000).await;
     let before = known(&fixture).await;
     fixture.lose_views().await;
     assert_eq!(known(&fixture).await, before);

@@ -4,14 +4,15 @@
 //! filters, those are looked at and sorted; if many answer to each, rows are walked in the order asked for until enough are
 //! found, which then is soon.
 
+use domain::Timestamp;
 use domain::lease::{LeaseStatus, Outcome};
-use domain::{LeaseKey, Timestamp};
 use sqlx::QueryBuilder;
 use sqlx::sqlite::{Sqlite, SqliteConnection};
 
 use super::rows::grant_columns;
 use crate::error::StoreError;
 use crate::reading::{ListQuery, MOST_COUNTED, SortField};
+use crate::store::prefixes::after_prefix;
 
 const COUNT_KEYS: &str = "-- list: count keys\nSELECT value FROM counters WHERE name = 'keys'";
 
@@ -272,28 +273,6 @@ fn prefixes(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, key: &'static str
     }
 }
 
-/// The least text that is greater than all that begin with `prefix`: its last character that has a successor, replaced
-/// by it. Without one, what is greater than every key.
-pub(super) fn after_prefix(prefix: &str) -> String {
-    let mut chars: Vec<char> = prefix.chars().collect();
-    while let Some(last) = chars.pop() {
-        // Surrogates are no characters: the one after U+D7FF is U+E000.
-        let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) };
-        if let Some(next) = next {
-            chars.push(next);
-            return chars.into_iter().collect();
-        }
-    }
-    "\u{10ffff}".repeat(LeaseKey::MAX_BYTES)
-}
-
-/// The prefixes that are not below another of them.
-pub(super) fn outermost(prefixes: &[String]) -> impl Iterator<Item = &str> {
-    let inner = |prefix: &String| prefixes.iter().any(|other| other != prefix && prefix.starts_with(other.as_str()));
-    let mut seen = std::collections::BTreeSet::new();
-    prefixes.iter().filter(move |prefix| !inner(prefix) && seen.insert(prefix.as_str())).map(String::as_str)
-}
-
 fn within(sql: &mut QueryBuilder<Sqlite>, key: &'static str, prefixes: &[String]) {
     sql.push(" AND (");
     for (index, prefix) in prefixes.iter().enumerate() {
@@ -484,14 +463,5 @@ mod tests {
         let newest =
             ListQuery { sort: crate::reading::Sort { field: SortField::AcquiredAt, descending: true }, ..by_owner };
         assert_eq!(Way::choose(&mut db, &newest).await.unwrap(), Way::Owner);
-    }
-
-    #[test]
-    fn the_end_of_a_prefix_is_after_all_that_begin_with_it_and_nothing_else() {
-        for (prefix, after) in [("a", "b"), ("a/", "a0"), ("a\u{d7ff}", "a\u{e000}"), ("a\u{10ffff}", "b")] {
-            assert_eq!(after_prefix(prefix), after);
-            assert!(format!("{prefix}\u{10ffff}\u{10ffff}").as_str() < after);
-        }
-        assert!(after_prefix("").as_str() > "\u{10ffff}z");
     }
 }

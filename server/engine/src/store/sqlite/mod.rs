@@ -14,6 +14,7 @@ mod open;
 mod project;
 mod reading;
 mod rows;
+mod source;
 mod tx;
 mod verify;
 mod views;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use domain::lease::{FencingToken, Outage};
 use domain::{Span, Timestamp};
+use futures::future::BoxFuture;
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::sync::{MappedMutexGuard, MutexGuard, mpsc, oneshot};
@@ -33,12 +35,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::memory::Memory;
 pub(crate) use self::reading::SqliteReading;
-pub use self::verify::{Verified, VerifyError, verify};
+pub(crate) use self::source::{AnswerRow, KeptRow, LinkRow, SessionRow, Source, TokenRow};
+pub use self::verify::verify;
 use crate::access::Directory;
 use crate::clock::{Clock, ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
 use crate::metrics::Metrics;
-use crate::store::Store;
+use crate::store::{Keeper, Store};
 use crate::timeline::{self, Position, ReadError, Timeline};
 
 /// No mark of the clock for so long is an outage.
@@ -140,7 +143,8 @@ impl SqliteStore {
             }
         };
         let stop = store.stop.clone();
-        let follower = tokio::spawn(timeline::follow(timeline, projection, applied, requests_receiver, stop));
+        let follower =
+            tokio::spawn(timeline::follow(timeline, projection, applied, requests_receiver, timeline::LINGER, stop));
         *store.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
         Ok(store)
     }
@@ -166,7 +170,7 @@ impl SqliteStore {
     }
 
     /// Stops following, and leaves the files as small as they can be.
-    pub(crate) async fn close(&self) {
+    async fn close(&self) {
         self.timeline.settled().await;
         // Of each file the connection that writes comes last: only it can leave no write-ahead log behind.
         self.views.close().await;
@@ -186,14 +190,14 @@ impl SqliteStore {
     }
 
     /// Makes the read models durable as far as they have come; how far, unless readers were in the way.
-    pub(crate) async fn make_views_durable(&self) -> Result<Option<Position>, StoreError> {
+    async fn make_views_durable(&self) -> Result<Option<Position>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.ask(timeline::Request::Durable(reply)).await?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Forgets old grants, a piece at a time: see [`timeline::Projection::forget`].
-    pub(crate) async fn forget(
+    async fn forget(
         &self,
         ended_before: Timestamp,
         after: Option<FencingToken>,
@@ -205,7 +209,7 @@ impl SqliteStore {
     }
 
     /// Whether there are idempotency records older than `before`.
-    pub(crate) async fn remembers_before(&self, before: Timestamp) -> Result<bool, StoreError> {
+    async fn remembers_before(&self, before: Timestamp) -> Result<bool, StoreError> {
         let mut truth = self.truth().await?;
         Ok(sqlx::query_scalar(tx::REMEMBERS_BEFORE).bind(before.as_micros()).fetch_one(&mut *truth).await?)
     }
@@ -223,7 +227,7 @@ impl SqliteStore {
     }
 
     /// Writes the clock's mark although nothing else is to be written.
-    pub(crate) async fn mark(&self) -> Result<(), StoreError> {
+    async fn mark(&self) -> Result<(), StoreError> {
         let mark = self.clock.mark();
         let is_young = mark.lived_at.since(self.memory().lived_at) < MARK_ANEW;
         if (is_young && !self.is_ahead()) || self.outage_at(mark.lived_at).is_some() {
@@ -244,7 +248,7 @@ impl SqliteStore {
 
     /// Whether server time has come further than what is persisted: then nothing may be answered by it, since after a crash it
     /// could be told once more.
-    pub(crate) fn is_ahead(&self) -> bool {
+    fn is_ahead(&self) -> bool {
         self.clock.now().as_micros() > self.ceiling.load(Ordering::Acquire)
     }
 
@@ -254,13 +258,19 @@ impl SqliteStore {
     }
 
     /// Whether so long has passed since the last mark that an outage must be recorded before anything is read.
-    pub(crate) fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         self.outage_at(self.clock.now()).is_some()
     }
 }
 
 impl Store for SqliteStore {
     type Tx<'s> = tx::SqliteTx<'s>;
+
+    const QUEUES_ARE_STORED: bool = false;
+
+    async fn mark(&self) -> Result<(), StoreError> {
+        self.mark().await
+    }
 
     async fn begin(&self) -> Result<tx::SqliteTx<'_>, StoreError> {
         if self.is_ahead() {
@@ -292,6 +302,62 @@ impl Store for SqliteStore {
     }
 }
 
+impl Keeper for SqliteStore {
+    fn is_ahead(&self) -> bool {
+        self.is_ahead()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.is_behind()
+    }
+
+    fn settled(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async {
+            self.timeline.settled().await;
+            Ok(())
+        })
+    }
+
+    fn come_to(&self, _: Position) -> BoxFuture<'_, bool> {
+        // Nobody else writes any.
+        Box::pin(async { false })
+    }
+
+    fn learn_access(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        // Nobody else changes anything.
+        Box::pin(async { Ok(()) })
+    }
+
+    fn waiting_elsewhere(&self) -> u64 {
+        0
+    }
+
+    fn is_on_duty(&self) -> bool {
+        true
+    }
+
+    fn make_views_durable(&self) -> BoxFuture<'_, Result<Option<Position>, StoreError>> {
+        Box::pin(self.make_views_durable())
+    }
+
+    fn forget(
+        &self,
+        ended_before: Timestamp,
+        after: Option<FencingToken>,
+        limit: u32,
+    ) -> BoxFuture<'_, Result<Option<FencingToken>, StoreError>> {
+        Box::pin(self.forget(ended_before, after, limit))
+    }
+
+    fn remembers_before(&self, before: Timestamp) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(self.remembers_before(before))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.close())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
@@ -306,9 +372,17 @@ mod tests {
         let mut truth = open::truth(&path).await.unwrap();
         let head = open::head(&mut truth, &*source).await.unwrap();
         let mut views = views::open(&path, &head, &mut truth).await.unwrap().db;
-        let on_truth = [open::statements(), tx::statements(), kept::statements(), access::statements()].concat();
-        let on_views =
-            [views::statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
+        let on_truth =
+            [open::statements(), tx::statements(), kept::statements(), access::statements(), source::statements()]
+                .concat();
+        let on_views = [
+            views::statements(),
+            tx::view_statements(),
+            project::statements(),
+            reading::statements(),
+            source::view_statements(),
+        ]
+        .concat();
         assert!(on_truth.len() > 20 && on_views.len() > 30, "{} and {}", on_truth.len(), on_views.len());
         for sql in on_truth {
             truth.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -5,12 +5,13 @@ use futures::future::BoxFuture;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteRow};
 
-use super::lists::{self, Way, after_prefix, outermost};
+use super::lists::{self, Way};
 use super::rows::{self, grant_columns};
 use crate::error::StoreError;
 use crate::reading::{
     Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Page, Reading, SortField,
 };
+use crate::store::prefixes::{after_prefix, outermost};
 use crate::timeline::{Position, RecentRenewals};
 
 const HISTORY: &str = concat!(

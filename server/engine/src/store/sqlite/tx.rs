@@ -1,6 +1,6 @@
 //! One write: keys from memory, lines to the timeline, one flush.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::{MARK_EVERY, SqliteStore, access, kept};
 use crate::clock::ClockMark;
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
-use crate::store::{Batch, CommitError, Locked, Tx};
+use crate::store::{Batch, CommitError, Locked, Needs, Recalled, Tx};
 use crate::timeline::{Happening, Line, Position, Record, chain};
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -129,7 +129,8 @@ impl<'s> SqliteTx<'s> {
         mark_is_due: bool,
     ) -> Result<(), StoreError> {
         append(truth, lines).await?;
-        for (sql, remembered) in REMEMBER.statements(&batch.remembered) {
+        let remembered: Vec<&Remembered> = batch.remembered.iter().chain(&batch.remembered_late).collect();
+        for (sql, remembered) in REMEMBER.statements(&remembered) {
             let mut query = sqlx::query(sql);
             for remembered in remembered {
                 let answer = serde_json::to_string(&remembered.answer).map_err(StoreError::corrupt)?;
@@ -262,26 +263,31 @@ impl Tx for SqliteTx<'_> {
         self.outage
     }
 
-    async fn lock(&mut self, keys: &[LeaseKey]) -> Result<Locked, StoreError> {
+    async fn lock(&mut self, needs: &Needs<'_>) -> Result<Locked, StoreError> {
+        let keys = &needs.keys;
         let mut rooms: Vec<Option<Room>> = {
             let mut memory = self.store.memory();
             keys.iter().map(|key| memory.get(key).cloned()).collect()
         };
         let missing: Vec<&LeaseKey> =
-            keys.iter().zip(&rooms).filter(|(_, room)| room.is_none()).map(|(key, _)| key).collect();
+            keys.iter().zip(&rooms).filter(|(_, room)| room.is_none()).map(|(key, _)| *key).collect();
         if !missing.is_empty() {
             let mut loaded: std::collections::HashMap<LeaseKey, Room> =
                 self.load(&missing).await?.into_iter().map(|room| (room.key.lease_key.clone(), room)).collect();
             let mut memory = self.store.memory();
             for (key, slot) in keys.iter().zip(&mut rooms).filter(|(_, room)| room.is_none()) {
-                let room = loaded.remove(key).unwrap_or_else(|| Room::new(key.clone()));
+                let room = loaded.remove(*key).unwrap_or_else(|| Room::new((*key).clone()));
                 memory.keep(room.clone());
                 *slot = Some(room);
             }
         }
-        // There is no other node.
-        let waiting_elsewhere = HashSet::new();
-        Ok(Locked { rooms: rooms.into_iter().flatten().collect(), now: self.now(), waiting_elsewhere })
+        Ok(Locked {
+            rooms: rooms.into_iter().flatten().collect(),
+            now: self.now(),
+            // There is no other transaction, and no other node.
+            busy: Vec::new(),
+            waiting_elsewhere: HashMap::new(),
+        })
     }
 
     fn token(&mut self) -> FencingToken {
@@ -318,13 +324,14 @@ impl Tx for SqliteTx<'_> {
         Ok(found)
     }
 
-    async fn recall(&mut self, wanted: &[IdempotencyId]) -> Result<Vec<Remembered>, StoreError> {
+    async fn recall(&mut self, wanted: &[IdempotencyId]) -> Result<Recalled, StoreError> {
         let pairs: Vec<[&str; 2]> = wanted.iter().map(|id| [&*id.caller, &*id.key]).collect();
         let pairs = serde_json::to_string(&pairs).map_err(StoreError::corrupt)?;
         let mut truth = self.store.truth().await?;
         let rows: Vec<(String, String, Vec<u8>, String, i64)> =
             sqlx::query_as(RECALL).bind(pairs).fetch_all(&mut *truth).await?;
-        rows.into_iter()
+        let done: Result<Vec<Remembered>, StoreError> = rows
+            .into_iter()
             .map(|(caller, key, fingerprint, answer, at)| {
                 Ok(Remembered {
                     id: IdempotencyId { caller: Arc::from(caller), key: Arc::from(key) },
@@ -333,16 +340,17 @@ impl Tx for SqliteTx<'_> {
                     at: Timestamp::from_micros(at),
                 })
             })
-            .collect()
+            .collect();
+        Ok(Recalled { done: done?, waiting: Vec::new() })
     }
 
-    async fn commit(self, mut batch: Batch) -> Result<Vec<Line>, CommitError> {
+    async fn commit(self, mut batch: Batch) -> Result<Vec<Arc<Record>>, CommitError> {
         let records = std::mem::take(&mut batch.records);
         let lines = self.lines(records).map_err(CommitError::RolledBack)?;
         if lines.is_empty() && batch.is_only_records() {
             // Only waiters came or went.
             self.publish(batch, &lines, false);
-            return Ok(lines);
+            return Ok(Vec::new());
         }
         let store = self.store;
         let mut truth = store.truth().await.map_err(CommitError::RolledBack)?;
@@ -367,6 +375,6 @@ impl Tx for SqliteTx<'_> {
         }
         // The timeline's readers may see lines only once memory has what they say.
         store.timeline.push(&lines);
-        Ok(lines)
+        Ok(lines.into_iter().map(|line| line.record).collect())
     }
 }

@@ -1,0 +1,219 @@
+//! A node's signs of life, what depends on them, and what others' silence asks of it.
+//!
+//! Once a second each node shows that it lives, which is also the service's mark; takes or keeps the duties that one node at a
+//! time has; and looks after what nodes that have died left behind: waiters to be passed over, grants that nobody was told.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use domain::lease::Outage;
+use domain::{Actor, Timestamp};
+use sqlx::PgConnection;
+use tokio::time::MissedTickBehavior;
+
+use super::link::{ALONE, in_time};
+use super::tx::{OUTAGE_AFTER, UNSEEN};
+use super::via::Via;
+use super::{PostgresStore, queue};
+use crate::error::StoreError;
+use crate::timeline::{Happening, Other, Record};
+
+/// How often a node shows that it lives.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// A duty is anybody's when it was not kept for so long, in microseconds.
+const DUTY: i64 = 3_000_000;
+
+/// The numbers of nodes that were not seen for so long are forgotten, in microseconds.
+const FORGET: i64 = 60_000_000;
+
+const ENTER: &str = "-- enter node\nINSERT INTO job_leases.nodes (node, seen_at, version) \
+     VALUES ($1, job_leases.clock(), $2)";
+const NUMBER: &str = "-- number node\nSELECT nextval('job_leases.node')";
+const SEEN: &str = "-- when seen\nSELECT seen_at, job_leases.clock() FROM job_leases.nodes WHERE node = $1";
+const SHOW: &str = "-- show life\nUPDATE job_leases.nodes SET seen_at = greatest(seen_at, job_leases.clock()) \
+     WHERE node = $1";
+const FORGET_NODES: &str = "-- forget nodes\nDELETE FROM job_leases.nodes WHERE seen_at < job_leases.clock() - $1";
+const LEAVE: &str = "-- leave node\nDELETE FROM job_leases.nodes WHERE node = $1";
+/// Not if that would hide an outage.
+const MARK: &str = "-- mark\nUPDATE job_leases.service SET lived_at = greatest(lived_at, $1) \
+     WHERE id = 1 AND lived_at >= $1::bigint - $2::bigint";
+const LOCK_MARK: &str =
+    "-- lock mark\nSELECT lived_at, job_leases.clock() FROM job_leases.service WHERE id = 1 FOR UPDATE";
+const INSERT_OUTAGE: &str = "-- record outage\nINSERT INTO job_leases.outages (began, ended, grace) VALUES ($1, $2, $3) \
+     RETURNING id";
+const SET_MARK: &str = "-- mark after outage\nUPDATE job_leases.service SET lived_at = $1, outages = $2 WHERE id = 1";
+const LOG: &str = "-- log\nINSERT INTO job_leases.log (body) VALUES ($1)";
+const LOAD_OUTAGES: &str =
+    "-- load outages\nSELECT id, began, ended, grace FROM job_leases.outages WHERE id > $1 ORDER BY id";
+/// Whoever kept it goes on with the same token; whoever takes it over has a greater one.
+const TAKE_DUTY: &str = "-- take duty\nUPDATE job_leases.duties SET node = $2, held_until = job_leases.clock() + $3, \
+     token = CASE WHEN node = $2 AND held_until > job_leases.clock() THEN token ELSE token + 1 END \
+     WHERE name = $1 AND (node = $2 OR held_until <= job_leases.clock()) RETURNING token";
+const DROP_DUTIES: &str = "-- drop duties\nUPDATE job_leases.duties SET held_until = 0 WHERE node = $1";
+
+/// Every statement of this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<&'static str> {
+    vec![
+        ALONE,
+        ENTER,
+        NUMBER,
+        SEEN,
+        SHOW,
+        FORGET_NODES,
+        LEAVE,
+        MARK,
+        LOCK_MARK,
+        INSERT_OUTAGE,
+        SET_MARK,
+        LOG,
+        LOAD_OUTAGES,
+        TAKE_DUTY,
+        DROP_DUTIES,
+    ]
+}
+
+/// Enters a new node; its number.
+pub(super) async fn enter(via: &Via, db: &mut PgConnection) -> Result<i64, StoreError> {
+    let node: i64 = in_time(via.query_scalar(NUMBER).fetch_one(&mut *db)).await?;
+    in_time(via.query(ENTER).bind(node).bind(env!("CARGO_PKG_VERSION")).execute(db)).await?;
+    Ok(node)
+}
+
+/// Lives until told to stop.
+pub(super) async fn live(store: Arc<PostgresStore>) {
+    let mut beats = tokio::time::interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_silent = false;
+    loop {
+        tokio::select! {
+            () = store.stop.cancelled() => return,
+            _ = beats.tick() => {}
+        }
+        match beat(&store).await {
+            Ok(()) => was_silent = false,
+            Err(error) if was_silent => tracing::debug!(%error, "no sign of life could be given"),
+            Err(error) => {
+                was_silent = true;
+                tracing::error!(%error, "no sign of life could be given");
+            }
+        }
+    }
+}
+
+async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
+    let via = &store.via;
+    let mut tx = via.begin().await?;
+    let seen: Option<(i64, i64)> = in_time(via.query_as(SEEN).bind(store.node()).fetch_optional(&mut *tx)).await?;
+    let now = match seen {
+        Some((seen_at, told)) => {
+            store.clock().observe(Timestamp::from_micros(told));
+            if told - seen_at > UNSEEN {
+                store.abandon();
+            }
+            in_time(via.query(SHOW).bind(store.node()).execute(&mut *tx)).await?;
+            store.clock().now()
+        }
+        None => {
+            // Others have forgotten this node, and with it all who waited here.
+            store.abandon();
+            in_time(via.query(ENTER).bind(store.node()).bind(env!("CARGO_PKG_VERSION")).execute(&mut *tx)).await?;
+            store.clock().now()
+        }
+    };
+    let mark = via.query(MARK).bind(now.as_micros()).bind(OUTAGE_AFTER).execute(&mut *tx);
+    let is_marked = in_time(mark).await?.rows_affected() == 1;
+    // Before anything that may be held up by others.
+    tx.commit().await?;
+    if !is_marked {
+        store.record_outage().await?;
+    }
+
+    let mut tx = via.begin().await?;
+    let sequencer = take_duty(via, &mut tx, "sequencer", store.node()).await?;
+    let upkeep = take_duty(via, &mut tx, "upkeep", store.node()).await?;
+    tx.commit().await?;
+    store.term.send_if_modified(|term| std::mem::replace(term, sequencer) != sequencer);
+    let until = if upkeep.is_some() { now.as_micros() + DUTY } else { 0 };
+    store.on_duty_until.store(until, Ordering::Release);
+
+    let mut tx = via.begin().await?;
+    in_time(via.query(FORGET_NODES).bind(FORGET).execute(&mut *tx)).await?;
+    let (keys, untold) = queue::forsaken(via, &mut tx, UNSEEN).await?;
+    let elsewhere = queue::count(via, &mut tx, store.node()).await?;
+    tx.commit().await?;
+
+    store.waiting_elsewhere.store(elsewhere.unsigned_abs(), Ordering::Relaxed);
+    for (waking, _) in untold.into_iter().filter(|(waking, _)| !waking.is_kept) {
+        if let Ok(reply) = &waking.result {
+            for reading in reply.leases() {
+                (store.hooks.undelivered)(reading.lease_key.clone(), reading.lease.id());
+            }
+        }
+    }
+    for key in keys {
+        (store.hooks.settle)(key);
+    }
+    Ok(())
+}
+
+/// The token of a duty, if it is this node's.
+async fn take_duty(via: &Via, db: &mut PgConnection, name: &str, node: i64) -> Result<Option<i64>, StoreError> {
+    in_time(via.query_scalar(TAKE_DUTY).bind(name).bind(node).bind(DUTY).fetch_optional(db)).await
+}
+
+/// Lets go of all that this node had.
+pub(super) async fn leave(via: &Via, node: i64) -> Result<(), StoreError> {
+    let mut tx = via.begin().await?;
+    in_time(via.query(DROP_DUTIES).bind(node).execute(&mut *tx)).await?;
+    in_time(via.query(LEAVE).bind(node).execute(&mut *tx)).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// Records an outage, unless another node has done so by now.
+pub(super) async fn record_outage(store: &PostgresStore) -> Result<(), StoreError> {
+    let via = &store.via;
+    let mut tx = via.begin().await?;
+    in_time(via.query(ALONE).execute(&mut *tx)).await?;
+    let (lived_at, told): (i64, i64) = in_time(via.query_as(LOCK_MARK).fetch_one(&mut *tx)).await?;
+    store.clock().observe(Timestamp::from_micros(told));
+    let (from, to) = (Timestamp::from_micros(lived_at), store.clock().at_least(Timestamp::from_micros(lived_at)));
+    if to.since(from).as_micros() <= OUTAGE_AFTER {
+        tx.rollback().await;
+        return Ok(());
+    }
+    let outage = Outage { from, to, grace_us: store.outage_grace };
+    let insert = via.query_scalar(INSERT_OUTAGE).bind(from.as_micros()).bind(to.as_micros());
+    let id: i64 = in_time(insert.bind(outage.grace_us.as_micros()).fetch_one(&mut *tx)).await?;
+    in_time(via.query(SET_MARK).bind(to.as_micros()).bind(id).execute(&mut *tx)).await?;
+    let record = Record::Other(Other {
+        at: to,
+        happening: Happening::Outage(outage),
+        actor: Arc::new(Actor::system("clock")),
+        request_id: None,
+    });
+    let body = serde_json::to_string(&record).map_err(StoreError::corrupt)?;
+    in_time(via.query(LOG).bind(body).execute(&mut *tx)).await?;
+    tx.commit().await?;
+    tracing::warn!(%from, %to, "the service was away; leases that were alive are extended");
+    store.metrics.outages.inc();
+    store.logged.notify_one();
+    Ok(())
+}
+
+/// The outages after this one.
+pub(super) async fn outages_after(
+    via: &Via,
+    db: &mut PgConnection,
+    after: i64,
+) -> Result<Vec<(i64, Outage)>, StoreError> {
+    let rows: Vec<(i64, i64, i64, i64)> = in_time(via.query_as(LOAD_OUTAGES).bind(after).fetch_all(db)).await?;
+    let outage = |(id, from, to, grace)| {
+        let (from, to) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
+        (id, Outage { from, to, grace_us: domain::Span::from_micros(grace) })
+    };
+    Ok(rows.into_iter().map(outage).collect())
+}

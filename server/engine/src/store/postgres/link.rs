@@ -1,0 +1,158 @@
+//! One transaction's connection: from BEGIN to its end it is nobody else's. If that end does not come (an error, somebody who
+//! hangs up half way, a network that swallows everything) the connection is cut, so that nothing of it lingers in the pool.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
+
+use super::via::Via;
+use crate::error::StoreError;
+
+/// How long the database may take for one step. A network that swallows everything would hold a lane for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A transaction whose locks others wait for must not outlive the process that forgot it, or stands still, nor wait long itself.
+const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+/// Few rows are read, each by its key: a table that has grown since its statistics were made must not be walked. The lock is shared by
+/// all who change leases, and taken alone by who records an outage: what was decided before one is committed before it.
+const BEGIN_WRITING: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
+     SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SELECT pg_advisory_xact_lock_shared(7411074111)";
+/// The same where the server would acknowledge what is not durable.
+const BEGIN_DURABLE: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
+     SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL synchronous_commit = on; \
+     SELECT pg_advisory_xact_lock_shared(7411074111)";
+/// See [`BEGIN_WRITING`].
+pub(super) const ALONE: &str = "-- alone\nSELECT pg_advisory_xact_lock(7411074111)";
+const COMMIT: &str = "COMMIT";
+const ROLLBACK: &str = "ROLLBACK";
+const HOW_DURABLE: &str = "-- how durable\nSELECT current_setting('synchronous_commit')";
+
+/// How transactions begin on this database that change leases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning(&'static str);
+
+impl Beginning {
+    /// By what the server was set to: what is stricter than needed stays so.
+    pub(super) async fn of(via: &Via) -> Result<Self, StoreError> {
+        let mut link = Link::begin(via).await?;
+        let setting: String = in_time(via.query_scalar(HOW_DURABLE).fetch_one(&mut *link)).await?;
+        link.commit().await?;
+        Ok(Self(if matches!(&*setting, "on" | "remote_apply") { BEGIN_WRITING } else { BEGIN_DURABLE }))
+    }
+}
+
+/// A transaction.
+pub(crate) struct Link(Option<PoolConnection<Postgres>>);
+
+/// How a commit failed.
+pub(super) enum Failed {
+    /// The database said so: nothing happened.
+    Refused(StoreError),
+    /// It said nothing.
+    Unknown(StoreError),
+}
+
+/// Carries out one step, if the database does so in time: else nothing is known of the connection, which must be dropped.
+pub(super) async fn in_time<R>(step: impl Future<Output = Result<R, sqlx::Error>>) -> Result<R, StoreError> {
+    match tokio::time::timeout(PATIENCE, step).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(StoreError::Silent),
+    }
+}
+
+impl Link {
+    /// Begins a transaction.
+    pub(super) async fn begin(via: &Via) -> Result<Self, StoreError> {
+        Self::begin_with(via, BEGIN).await
+    }
+
+    /// Begins one that changes leases.
+    pub(super) async fn begin_writing(via: &Via, Beginning(sql): Beginning) -> Result<Self, StoreError> {
+        Self::begin_with(via, sql).await
+    }
+
+    async fn begin_with(via: &Via, sql: &'static str) -> Result<Self, StoreError> {
+        let mut attempts = 0;
+        loop {
+            let mut link = Self(Some(via.pool().acquire().await?));
+            match link.send(sql).await {
+                // This connection was cut since it was last used; others may have been, too.
+                Err(error) if error.is_cut() && attempts < via.pool().options().get_max_connections() => attempts += 1,
+                begun => {
+                    begun?;
+                    return Ok(link);
+                }
+            }
+        }
+    }
+
+    /// No transaction.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// The connection, for one step that is [in time](in_time) or the end of this transaction.
+    pub(super) fn db(&mut self) -> Result<&mut PgConnection, StoreError> {
+        self.0.as_deref_mut().ok_or(StoreError::Closed)
+    }
+
+    async fn send(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        in_time(sqlx::raw_sql(sql).execute(self.db()?)).await.map(|_| ())
+    }
+
+    pub(super) async fn commit(self) -> Result<(), StoreError> {
+        self.try_commit().await.map_err(|failed| match failed {
+            Failed::Refused(error) | Failed::Unknown(error) => error,
+        })
+    }
+
+    /// The same, telling whether it may have happened although it failed.
+    pub(super) async fn try_commit(mut self) -> Result<(), Failed> {
+        match self.send(COMMIT).await {
+            Ok(()) => {
+                self.give_back();
+                Ok(())
+            }
+            Err(error @ StoreError::Database(sqlx::Error::Database(_))) if !error.is_away() => {
+                Err(Failed::Refused(error))
+            }
+            Err(error) => Err(Failed::Unknown(error)),
+        }
+    }
+
+    pub(super) async fn rollback(mut self) {
+        // Else the connection is cut, which comes to the same.
+        if self.send(ROLLBACK).await.is_ok() {
+            self.give_back();
+        }
+    }
+
+    /// Back to the pool.
+    fn give_back(&mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Link {
+    type Target = PgConnection;
+    fn deref(&self) -> &PgConnection {
+        // It is given back only at the end of the transaction, which takes the link.
+        self.0.as_deref().expect("a transaction that has begun")
+    }
+}
+
+impl DerefMut for Link {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.0.as_deref_mut().expect("a transaction that has begun")
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}

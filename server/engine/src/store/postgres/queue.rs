@@ -1,0 +1,281 @@
+//! Those who wait for a key, as the database has them, and what waiters of other nodes are told.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::lease::{Queue, Refusal, Reply, Waiter, WaiterId};
+use domain::{LeaseKey, Timestamp};
+use sqlx::PgConnection;
+
+use super::link::in_time;
+use super::via::Via;
+use crate::engine::idempotency::IdempotencyId;
+use crate::error::StoreError;
+use crate::store::{Elsewhere, Waking};
+
+const LOAD: &str = "-- load waiters\nSELECT lease_key, body, caller, key, fingerprint FROM job_leases.waiters \
+     WHERE lease_key = ANY($1) ORDER BY lease_key, place";
+/// In the order in which they came.
+const JOIN: &str = "-- join queues\nINSERT INTO job_leases.waiters (lease_key, waiter, node, body, caller, key, fingerprint) \
+     SELECT d.lease_key, d.waiter, $1, d.body, d.caller, d.key, d.fingerprint \
+     FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[]) \
+     WITH ORDINALITY AS d (lease_key, waiter, body, caller, key, fingerprint, n) ORDER BY d.n";
+const LEAVE: &str = "-- leave queues\nDELETE FROM job_leases.waiters WHERE waiter = ANY($1)";
+const WAKE: &str = "-- wake elsewhere\nINSERT INTO job_leases.wakings (waiter, node, told_at, result, is_kept) \
+     SELECT d.waiter, d.node, $1, d.result, d.is_kept \
+     FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS d (waiter, node, result, is_kept) \
+     ON CONFLICT DO NOTHING";
+const TAKE: &str = "-- take wakings\nDELETE FROM job_leases.wakings WHERE node = $1 \
+     RETURNING waiter, told_at, result, is_kept";
+/// That many wait at other nodes than this.
+const COUNT: &str = "-- waiting elsewhere\nSELECT count(*) FROM job_leases.waiters WHERE node <> $1";
+/// Keys with waiters whose node is gone.
+const FORSAKEN: &str = "-- forsaken queues\nSELECT DISTINCT w.lease_key FROM job_leases.waiters AS w WHERE NOT EXISTS \
+     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > job_leases.clock() - $1) LIMIT 500";
+/// What nobody will take any more.
+const UNTAKEN: &str = "-- untaken wakings\nDELETE FROM job_leases.wakings AS w WHERE NOT EXISTS \
+     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > job_leases.clock() - $1) \
+     RETURNING waiter, told_at, result, is_kept";
+
+/// Every statement of this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<&'static str> {
+    vec![LOAD, JOIN, LEAVE, WAKE, TAKE, COUNT, FORSAKEN, UNTAKEN]
+}
+
+/// A waiter's name begins with its node's number, so that names are unique and tell where to go.
+const OWN_BITS: u32 = 40;
+
+/// The first name that a node gives.
+pub(super) const fn first_waiter(node: i64) -> u64 {
+    (node.cast_unsigned() << OWN_BITS) + 1
+}
+
+/// The node at which a waiter waits.
+pub(super) const fn node_of(waiter: WaiterId) -> i64 {
+    (waiter.0 >> OWN_BITS).cast_signed()
+}
+
+/// A request's idempotency key and fingerprint.
+pub(super) type Request = Option<(IdempotencyId, [u8; 32])>;
+
+/// The queue of one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) queue: Queue,
+    /// Of those whose request carries an idempotency key.
+    requests: HashMap<WaiterId, (IdempotencyId, [u8; 32])>,
+}
+
+impl Waiting {
+    fn push(&mut self, waiter: Waiter, request: Request) {
+        if let Some(request) = request {
+            self.requests.insert(waiter.id, request);
+        }
+        self.queue.join(Arc::new(waiter));
+    }
+
+    /// Those of other nodes that live.
+    pub(super) fn elsewhere(&self, node: i64, live: &[i64], into: &mut HashMap<WaiterId, Elsewhere>) {
+        for waiter in self.queue.iter() {
+            let at = node_of(waiter.id);
+            if at != node && live.contains(&at) {
+                let (actor, request) = (Arc::clone(&waiter.actor), self.requests.get(&waiter.id).cloned());
+                into.insert(waiter.id, Elsewhere { actor, request });
+            }
+        }
+    }
+
+    /// What it takes to make this queue that one.
+    fn changes(&self, queue: &Queue) -> (Vec<WaiterId>, Vec<Arc<Waiter>>) {
+        let before: HashSet<WaiterId> = self.queue.iter().map(|waiter| waiter.id).collect();
+        let after: HashSet<WaiterId> = queue.iter().map(|waiter| waiter.id).collect();
+        let left = self.queue.iter().map(|waiter| waiter.id).filter(|id| !after.contains(id)).collect();
+        let joined = queue.iter().filter(|waiter| !before.contains(&waiter.id)).cloned().collect();
+        (left, joined)
+    }
+}
+
+/// Queues as they were last seen, by how often they had changed by then: a queue that is not longer unchanged is read anew.
+#[derive(Default)]
+pub(super) struct Seen(Mutex<HashMap<LeaseKey, (i64, Arc<Waiting>)>>);
+
+impl Seen {
+    /// The queues of these keys, each given with how often it has changed.
+    pub(super) async fn load(
+        &self,
+        via: &Via,
+        db: &mut PgConnection,
+        wanted: &[(LeaseKey, i64)],
+    ) -> Result<HashMap<LeaseKey, Arc<Waiting>>, StoreError> {
+        let mut found = HashMap::with_capacity(wanted.len());
+        let mut missing = Vec::new();
+        {
+            let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, version) in wanted {
+                match seen.get(key) {
+                    Some((at, waiting)) if at == version => drop(found.insert(key.clone(), Arc::clone(waiting))),
+                    _ => missing.push(key.as_str().to_owned()),
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        type Row = (String, String, Option<String>, Option<String>, Option<Vec<u8>>);
+        let rows: Vec<Row> = in_time(via.query_as(LOAD).bind(missing).fetch_all(db)).await?;
+        let mut read: HashMap<LeaseKey, Waiting> = HashMap::new();
+        for (lease_key, body, caller, key, fingerprint) in rows {
+            let waiter: Waiter = serde_json::from_str(&body).map_err(StoreError::corrupt)?;
+            let request = match (caller, key, fingerprint) {
+                (Some(caller), Some(key), Some(fingerprint)) => {
+                    let fingerprint = fingerprint.as_slice().try_into().map_err(StoreError::corrupt)?;
+                    Some((IdempotencyId { caller: Arc::from(caller), key: Arc::from(key) }, fingerprint))
+                }
+                _ => None,
+            };
+            let lease_key = LeaseKey::parse(&lease_key).map_err(StoreError::corrupt)?;
+            read.entry(lease_key).or_default().push(waiter, request);
+        }
+        found.extend(read.into_iter().map(|(key, waiting)| (key, Arc::new(waiting))));
+        Ok(found)
+    }
+
+    /// A queue as it is after a commit.
+    pub(super) fn keep(&self, key: LeaseKey, version: i64, waiting: Waiting) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.queue.is_empty() {
+            seen.remove(&key);
+        } else {
+            seen.insert(key, (version, Arc::new(waiting)));
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// How the queues of some keys change.
+#[derive(Default)]
+pub(super) struct Changes {
+    left: Vec<i64>,
+    joined: Vec<(LeaseKey, Arc<Waiter>, Request)>,
+}
+
+impl Changes {
+    /// Notes how one queue changes; what it is then, if it does.
+    pub(super) fn note(
+        &mut self,
+        key: &LeaseKey,
+        before: &Waiting,
+        queue: &Queue,
+        requests: &HashMap<WaiterId, Request>,
+    ) -> Option<Waiting> {
+        let (left, joined) = before.changes(queue);
+        if left.is_empty() && joined.is_empty() {
+            return None;
+        }
+        let mut waiting = Waiting { queue: queue.clone(), requests: before.requests.clone() };
+        for id in &left {
+            waiting.requests.remove(id);
+        }
+        self.left.extend(left.iter().map(|id| id.0.cast_signed()));
+        for waiter in joined {
+            let request = requests.get(&waiter.id).cloned().flatten();
+            if let Some(request) = &request {
+                waiting.requests.insert(waiter.id, request.clone());
+            }
+            self.joined.push((key.clone(), waiter, request));
+        }
+        Some(waiting)
+    }
+
+    /// Writes them.
+    pub(super) async fn write(&self, via: &Via, db: &mut PgConnection, node: i64) -> Result<(), StoreError> {
+        if !self.left.is_empty() {
+            in_time(via.query(LEAVE).bind(&self.left).execute(&mut *db)).await?;
+        }
+        if self.joined.is_empty() {
+            return Ok(());
+        }
+        let mut keys = Vec::with_capacity(self.joined.len());
+        let mut waiters = Vec::with_capacity(self.joined.len());
+        let mut bodies = Vec::with_capacity(self.joined.len());
+        let (mut callers, mut names, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, waiter, request) in &self.joined {
+            keys.push(key.as_str());
+            waiters.push(waiter.id.0.cast_signed());
+            bodies.push(serde_json::to_string(&**waiter).map_err(StoreError::corrupt)?);
+            callers.push(request.as_ref().map(|(id, _)| id.caller.to_string()));
+            names.push(request.as_ref().map(|(id, _)| id.key.to_string()));
+            fingerprints.push(request.as_ref().map(|(_, fingerprint)| fingerprint.to_vec()));
+        }
+        let join = via
+            .query(JOIN)
+            .bind(node)
+            .bind(keys)
+            .bind(waiters)
+            .bind(bodies)
+            .bind(callers)
+            .bind(names)
+            .bind(fingerprints);
+        in_time(join.execute(db)).await?;
+        Ok(())
+    }
+}
+
+/// Leaves word for waiters of other nodes; which nodes.
+pub(super) async fn wake(
+    via: &Via,
+    db: &mut PgConnection,
+    wakings: &[Waking],
+    now: Timestamp,
+) -> Result<Vec<i64>, StoreError> {
+    if wakings.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut results = Vec::with_capacity(wakings.len());
+    for waking in wakings {
+        results.push(serde_json::to_string(&waking.result).map_err(StoreError::corrupt)?);
+    }
+    let waiters: Vec<i64> = wakings.iter().map(|waking| waking.waiter.0.cast_signed()).collect();
+    let nodes: Vec<i64> = wakings.iter().map(|waking| node_of(waking.waiter)).collect();
+    let kept: Vec<bool> = wakings.iter().map(|waking| waking.is_kept).collect();
+    let wake = via.query(WAKE).bind(now.as_micros()).bind(waiters).bind(&nodes).bind(results).bind(kept);
+    in_time(wake.execute(db)).await?;
+    Ok(nodes)
+}
+
+type Row = (i64, i64, String, bool);
+
+fn wakings(rows: Vec<Row>) -> Result<Vec<(Waking, Timestamp)>, StoreError> {
+    rows.into_iter()
+        .map(|(waiter, told_at, result, is_kept)| {
+            let result: Result<Reply, Refusal> = serde_json::from_str(&result).map_err(StoreError::corrupt)?;
+            let waiter = WaiterId(waiter.cast_unsigned());
+            Ok((Waking { waiter, result, is_kept }, Timestamp::from_micros(told_at)))
+        })
+        .collect()
+}
+
+/// What waiters of this node are to be told, and of which time it is. It is taken away: it is told once.
+pub(super) async fn take(via: &Via, db: &mut PgConnection, node: i64) -> Result<Vec<(Waking, Timestamp)>, StoreError> {
+    wakings(in_time(via.query_as(TAKE).bind(node).fetch_all(db)).await?)
+}
+
+/// Keys with waiters whose node was not seen for so long (microseconds), and what such waiters were to be told.
+pub(super) async fn forsaken(
+    via: &Via,
+    db: &mut PgConnection,
+    unseen: i64,
+) -> Result<(Vec<LeaseKey>, Vec<(Waking, Timestamp)>), StoreError> {
+    let keys: Vec<String> = in_time(via.query_scalar(FORSAKEN).bind(unseen).fetch_all(&mut *db)).await?;
+    let keys = keys.iter().map(|key| LeaseKey::parse(key).map_err(StoreError::corrupt)).collect::<Result<_, _>>()?;
+    Ok((keys, wakings(in_time(via.query_as(UNTAKEN).bind(unseen).fetch_all(db)).await?)?))
+}
+
+/// How many wait at other nodes.
+pub(super) async fn count(via: &Via, db: &mut PgConnection, node: i64) -> Result<i64, StoreError> {
+    in_time(via.query_scalar(COUNT).bind(node).fetch_one(db)).await
+}

@@ -1,0 +1,410 @@
+//! One write: rows of keys locked, time and tokens read after that, and all that changes in one transaction.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use domain::lease::{FencingToken, KeyState, Lease, Outage, Room};
+use domain::{LeaseKey, Timestamp};
+
+use super::link::{Failed, Link, in_time};
+use super::queue::{self, Waiting};
+use super::{PostgresStore, access, former, retention};
+use crate::engine::idempotency::{IdempotencyId, Remembered};
+use crate::error::StoreError;
+use crate::store::{Batch, CommitError, Locked, Needs, Recalled, Tx};
+use crate::timeline::Record;
+
+/// What is locked by others is passed over: it is not waited for.
+const LOCK_FREE: &str = "-- lock keys that are free\nSELECT lease_key, state, outage, waiting, queue FROM job_leases.keys \
+     WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE SKIP LOCKED";
+/// In the order of their names, so that two who wait never wait for each other.
+const LOCK_ALL: &str = "-- lock keys\nSELECT lease_key, state, outage, waiting, queue FROM job_leases.keys \
+     WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE";
+const KNOWN: &str = "-- known keys\nSELECT lease_key FROM job_leases.keys WHERE lease_key = ANY($1)";
+/// A statement of its own, since the clock of one that waits for locks may have been read before it had them. Tokens are drawn
+/// here for the same reason: for each key they rise with every grant.
+const AFTER_LOCKS: &str = "-- after the locks\nSELECT job_leases.clock(), s.lived_at, s.outages, a.changes, \
+     ARRAY(SELECT n.node FROM job_leases.nodes AS n WHERE n.seen_at > job_leases.clock() - $2), \
+     ARRAY(SELECT nextval('job_leases.tokens_given') FROM generate_series(1, $1)) \
+     FROM job_leases.service AS s, job_leases.access AS a WHERE s.id = 1 AND a.id = 1";
+const LOCK_ACCESS: &str = "-- lock access\nSELECT changes FROM job_leases.access WHERE id = 1 FOR NO KEY UPDATE";
+/// Keys that nobody had before are inserted only here: should another node have been first, nothing of this happens. Log ids are
+/// drawn in the order of what happened.
+const WRITE: &str = "-- write\nWITH made AS (INSERT INTO job_leases.keys (lease_key, state, outage, waiting, queue) \
+     SELECT d.lease_key, d.state, $1, d.waiting, d.queue \
+     FROM unnest($2::text[], $3::text[], $4::integer[], $5::bigint[]) AS d (lease_key, state, waiting, queue) \
+     ORDER BY d.lease_key ON CONFLICT DO NOTHING RETURNING 1), \
+     changed AS (UPDATE job_leases.keys AS k SET state = d.state, outage = $1, waiting = d.waiting, queue = d.queue \
+     FROM unnest($6::text[], $7::text[], $8::integer[], $9::bigint[]) AS d (lease_key, state, waiting, queue) \
+     WHERE k.lease_key = d.lease_key RETURNING 1), \
+     logged AS (INSERT INTO job_leases.log (body) SELECT d.body FROM unnest($10::text[]) WITH ORDINALITY AS d (body, n) \
+     ORDER BY d.n RETURNING 1) \
+     SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM changed), (SELECT count(*) FROM logged)";
+const REMEMBER: &str = "-- remember\nINSERT INTO job_leases.idempotency (caller, key, fingerprint, answer, created_at) \
+     SELECT d.caller, d.key, d.fingerprint, d.answer, d.created_at \
+     FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[]) \
+     AS d (caller, key, fingerprint, answer, created_at) ON CONFLICT DO NOTHING";
+const RECALL: &str = "-- recall\nSELECT i.caller, i.key, i.fingerprint, i.answer, i.created_at \
+     FROM unnest($1::text[], $2::text[]) AS w (caller, key) \
+     JOIN job_leases.idempotency AS i ON i.caller = w.caller AND i.key = w.key";
+const IN_PROGRESS: &str = "-- requests that wait\nSELECT q.caller, q.key, q.fingerprint, q.node \
+     FROM unnest($1::text[], $2::text[]) AS w (caller, key) \
+     JOIN job_leases.waiters AS q ON q.caller = w.caller AND q.key = w.key WHERE q.caller IS NOT NULL";
+
+/// Every statement of this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<&'static str> {
+    vec![LOCK_FREE, LOCK_ALL, KNOWN, AFTER_LOCKS, LOCK_ACCESS, WRITE, REMEMBER, RECALL, IN_PROGRESS]
+}
+
+/// A node that was not seen for so long (microseconds) is taken for dead.
+pub(super) const UNSEEN: i64 = 3_000_000;
+
+/// No sign of life of any node for so long is an outage, in microseconds.
+pub(super) const OUTAGE_AFTER: i64 = 2_000_000;
+
+/// A write under way.
+pub struct PostgresTx<'s> {
+    store: &'s PostgresStore,
+    link: Link,
+    now: Timestamp,
+    /// What the rows of the locked keys were.
+    rows: HashMap<LeaseKey, Row>,
+    tokens: VecDeque<u64>,
+    /// More tokens were asked for than there are.
+    is_short: bool,
+    /// The last outage there is.
+    outage: i64,
+    /// How often access was changed, as read after the locks.
+    access: i64,
+    live: Vec<i64>,
+}
+
+/// What a locked key was.
+struct Row {
+    /// Whether it is in the database already.
+    is_there: bool,
+    /// How often its queue has changed.
+    queue: i64,
+    waiting: Arc<Waiting>,
+}
+
+type Found = (String, String, i64, i32, i64);
+type After = (i64, i64, i64, i64, Vec<i64>, Vec<i64>);
+
+impl<'s> PostgresTx<'s> {
+    pub(super) fn new(store: &'s PostgresStore, link: Link) -> Self {
+        Self {
+            store,
+            link,
+            now: store.clock().now(),
+            rows: HashMap::new(),
+            tokens: VecDeque::new(),
+            is_short: false,
+            outage: 0,
+            access: 0,
+            live: Vec::new(),
+        }
+    }
+
+    /// Locks the rows of these keys, and reads what else must be read after that.
+    async fn read(&mut self, needs: &Needs<'_>, names: &[&str]) -> Result<(Vec<Found>, After), StoreError> {
+        let via = &self.store.via;
+        let lock = if needs.patient { LOCK_ALL } else { LOCK_FREE };
+        let found: Vec<Found> = if names.is_empty() {
+            Vec::new()
+        } else {
+            in_time(via.query_as(lock).bind(names).fetch_all(self.link.db()?)).await?
+        };
+        if needs.access {
+            in_time(via.query(LOCK_ACCESS).execute(self.link.db()?)).await?;
+        }
+        // Whoever waits, in this batch or before it, may be granted a key by any command.
+        let waits = needs.waits || found.iter().any(|(.., waiting, _)| *waiting > 0);
+        let tokens = needs.grants + if waits { needs.commands } else { 0 };
+        let tokens = i32::try_from(tokens).map_err(StoreError::corrupt)?;
+        let after = via.query_as(AFTER_LOCKS).bind(tokens).bind(UNSEEN).fetch_one(self.link.db()?);
+        Ok((found, in_time(after).await?))
+    }
+
+    /// Keys among these that are there, so that others have them locked.
+    async fn known(&mut self, names: &[&str]) -> Result<Vec<LeaseKey>, StoreError> {
+        let known = self.store.via.query_scalar(KNOWN).bind(names).fetch_all(self.link.db()?);
+        let known: Vec<String> = in_time(known).await?;
+        known.iter().map(|key| LeaseKey::parse(key).map_err(StoreError::corrupt)).collect()
+    }
+
+    /// What changes of the keys: what to write of those that are new and of those that are not.
+    fn changes(&self, batch: &Batch, queues: &mut queue::Changes) -> Result<(Columns, Columns, Kept), StoreError> {
+        let (mut made, mut changed, mut kept) = (Columns::default(), Columns::default(), Vec::new());
+        for room in &batch.rooms {
+            let key = &room.key.lease_key;
+            let Some(row) = self.rows.get(key) else {
+                return Err(StoreError::corrupt(format_args!("{key} was changed and not locked")));
+            };
+            let mut version = row.queue;
+            if let Some(waiting) = queues.note(key, &row.waiting, &room.queue, &batch.joined) {
+                version += 1;
+                kept.push((key.clone(), version, waiting));
+            }
+            let columns = if row.is_there { &mut changed } else { &mut made };
+            columns.keys.push(key.as_str().to_owned());
+            columns.states.push(serde_json::to_string(&room.key).map_err(StoreError::corrupt)?);
+            columns.waiting.push(i32::try_from(room.queue.len()).map_err(StoreError::corrupt)?);
+            columns.queues.push(version);
+        }
+        Ok((made, changed, kept))
+    }
+
+    async fn write(&mut self, batch: &Batch, queues: &mut queue::Changes) -> Result<Written, StoreError> {
+        if self.is_short {
+            return Err(StoreError::corrupt("more tokens were needed than were drawn"));
+        }
+        let (made, changed, kept) = self.changes(batch, queues)?;
+        let mut bodies = Vec::with_capacity(batch.records.len());
+        for record in &batch.records {
+            bodies.push(serde_json::to_string(record).map_err(StoreError::corrupt)?);
+        }
+        let (store, outage) = (self.store, self.outage);
+        let via = &store.via;
+        let db = self.link.db()?;
+        let expected = (made.len(), changed.len(), bodies.len() as i64);
+        if expected != (0, 0, 0) {
+            let write = via
+                .query_as(WRITE)
+                .bind(outage)
+                .bind(made.keys)
+                .bind(made.states)
+                .bind(made.waiting)
+                .bind(made.queues)
+                .bind(changed.keys)
+                .bind(changed.states)
+                .bind(changed.waiting)
+                .bind(changed.queues)
+                .bind(bodies);
+            let written: (i64, i64, i64) = in_time(write.fetch_one(&mut *db)).await?;
+            if written != expected {
+                return Err(StoreError::Overtaken);
+            }
+        }
+        queues.write(via, db, store.node()).await?;
+        let nodes = queue::wake(via, db, &batch.wakings, self.now).await?;
+        if remember(store, db, &batch.remembered).await? != batch.remembered.len() as u64 {
+            return Err(StoreError::Overtaken);
+        }
+        remember(store, db, &batch.remembered_late).await?;
+        access::write(via, db, &batch.access).await?;
+        if let Some(retain) = &batch.retention {
+            retention::write(via, db, retain).await?;
+        }
+        Ok(Written { kept, nodes })
+    }
+}
+
+/// Rows of keys, by column.
+#[derive(Default)]
+struct Columns {
+    keys: Vec<String>,
+    states: Vec<String>,
+    waiting: Vec<i32>,
+    queues: Vec<i64>,
+}
+
+impl Columns {
+    fn len(&self) -> i64 {
+        self.keys.len() as i64
+    }
+}
+
+/// Queues that changed, with how often they have by then.
+type Kept = Vec<(LeaseKey, i64, Waiting)>;
+
+struct Written {
+    kept: Kept,
+    /// Nodes at which somebody is to be told something.
+    nodes: Vec<i64>,
+}
+
+/// Writes what was not written before under the same name; how many that was.
+async fn remember(store: &PostgresStore, db: &mut sqlx::PgConnection, all: &[Remembered]) -> Result<u64, StoreError> {
+    if all.is_empty() {
+        return Ok(0);
+    }
+    let mut answers = Vec::with_capacity(all.len());
+    for remembered in all {
+        answers.push(serde_json::to_string(&remembered.answer).map_err(StoreError::corrupt)?);
+    }
+    let callers: Vec<&str> = all.iter().map(|remembered| &*remembered.id.caller).collect();
+    let keys: Vec<&str> = all.iter().map(|remembered| &*remembered.id.key).collect();
+    let fingerprints: Vec<&[u8]> = all.iter().map(|remembered| remembered.fingerprint.as_slice()).collect();
+    let times: Vec<i64> = all.iter().map(|remembered| remembered.at.as_micros()).collect();
+    let remember = store.via.query(REMEMBER).bind(callers).bind(keys).bind(fingerprints).bind(answers).bind(times);
+    Ok(in_time(remember.execute(db)).await?.rows_affected())
+}
+
+impl Tx for PostgresTx<'_> {
+    fn outage(&self) -> Option<Outage> {
+        // It shows only after the locks, and is recorded there.
+        None
+    }
+
+    async fn lock(&mut self, needs: &Needs<'_>) -> Result<Locked, StoreError> {
+        let names: Vec<&str> = needs.keys.iter().map(|key| key.as_str()).collect();
+        let clock = self.store.clock();
+        let (found, live, tokens, lived_at) = loop {
+            let (found, (told, lived_at, outage, access, live, tokens)) = self.read(needs, &names).await?;
+            clock.observe(Timestamp::from_micros(told));
+            let now = clock.at_least(Timestamp::from_micros(lived_at));
+            if now.as_micros() - lived_at > OUTAGE_AFTER {
+                // Nothing is decided before it is recorded.
+                std::mem::replace(&mut self.link, Link::none()).rollback().await;
+                self.store.record_outage().await?;
+                self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
+                continue;
+            }
+            self.outage = outage;
+            self.access = access;
+            break (found, live, tokens, lived_at);
+        };
+        self.live = live;
+        self.tokens = tokens.into_iter().map(i64::cast_unsigned).collect();
+        self.store.know_access(self.link.db()?, self.access).await?;
+        let outages = self.store.outages(self.link.db()?, self.outage).await?;
+
+        let mut rooms = Vec::with_capacity(names.len());
+        let mut with_waiters = Vec::new();
+        let mut versions = HashMap::with_capacity(found.len());
+        for (lease_key, state, seen, waiting, version) in found {
+            let mut state: KeyState = serde_json::from_str(&state)
+                .map_err(|error| StoreError::corrupt(format_args!("the state of {lease_key}: {error}")))?;
+            for (_, outage) in outages.iter().filter(|(id, _)| *id > seen) {
+                state.through(outage);
+            }
+            clock.at_least(state.changed_at);
+            let key = state.lease_key.clone();
+            if waiting > 0 {
+                with_waiters.push((key.clone(), version));
+            }
+            versions.insert(key.clone(), version);
+            let mut room = Room::new(key);
+            room.key = state;
+            rooms.push(room);
+        }
+        let mut queues = if with_waiters.is_empty() {
+            HashMap::new()
+        } else {
+            self.store.queues.load(&self.store.via, self.link.db()?, &with_waiters).await?
+        };
+        let mut waiting_elsewhere = HashMap::new();
+        for room in &mut rooms {
+            let waiting = queues.remove(&room.key.lease_key).unwrap_or_default();
+            waiting.elsewhere(self.store.node(), &self.live, &mut waiting_elsewhere);
+            room.queue = waiting.queue.clone();
+            let queue = versions.get(&room.key.lease_key).copied().unwrap_or(0);
+            self.rows.insert(room.key.lease_key.clone(), Row { is_there: true, queue, waiting });
+        }
+
+        let missing: Vec<&LeaseKey> = needs.keys.iter().filter(|key| !self.rows.contains_key(**key)).copied().collect();
+        let mut busy = Vec::new();
+        if !missing.is_empty() {
+            if !needs.patient {
+                let names: Vec<&str> = missing.iter().map(|key| key.as_str()).collect();
+                busy = self.known(&names).await?;
+            }
+            let is_busy: HashSet<&LeaseKey> = busy.iter().collect();
+            for key in missing.into_iter().filter(|key| !is_busy.contains(key)) {
+                rooms.push(Room::new(key.clone()));
+                self.rows.insert(key.clone(), Row { is_there: false, queue: 0, waiting: Arc::default() });
+            }
+        }
+        self.now = clock.now();
+        if self.now.as_micros() - lived_at > OUTAGE_AFTER {
+            // This node stood still since the mark was read. The next attempt finds the outage, if it was one.
+            return Err(StoreError::Overtaken);
+        }
+        Ok(Locked { rooms, busy, now: self.now, waiting_elsewhere })
+    }
+
+    fn token(&mut self) -> FencingToken {
+        let token = self.tokens.pop_front().and_then(FencingToken::new);
+        self.is_short |= token.is_none();
+        // Then nothing is committed.
+        token.unwrap_or(FencingToken::MAX)
+    }
+
+    async fn former(&mut self, wanted: &[(LeaseKey, FencingToken)]) -> Result<Vec<Lease>, StoreError> {
+        former::load(&self.store.via, self.link.db()?, wanted).await
+    }
+
+    async fn recall(&mut self, wanted: &[IdempotencyId]) -> Result<Recalled, StoreError> {
+        let callers: Vec<&str> = wanted.iter().map(|id| &*id.caller).collect();
+        let keys: Vec<&str> = wanted.iter().map(|id| &*id.key).collect();
+        let via = &self.store.via;
+        type Done = (String, String, Vec<u8>, String, i64);
+        let recall = via.query_as(RECALL).bind(&callers).bind(&keys).fetch_all(self.link.db()?);
+        let rows: Vec<Done> = in_time(recall).await?;
+        let id = |caller: String, key: String| IdempotencyId { caller: Arc::from(caller), key: Arc::from(key) };
+        let mut recalled = Recalled::default();
+        for (caller, key, fingerprint, answer, at) in rows {
+            recalled.done.push(Remembered {
+                id: id(caller, key),
+                fingerprint: fingerprint.as_slice().try_into().map_err(StoreError::corrupt)?,
+                answer: serde_json::from_str(&answer).map_err(StoreError::corrupt)?,
+                at: Timestamp::from_micros(at),
+            });
+        }
+        let of_new = |remembered: &Remembered| {
+            let is_new = |key: &LeaseKey| self.rows.get(key).is_some_and(|row| !row.is_there);
+            remembered.answer.grants().any(|reading| is_new(&reading.lease_key))
+        };
+        if recalled.done.iter().any(of_new) {
+            // The first request made the key, after this one had looked for it.
+            return Err(StoreError::Overtaken);
+        }
+        let waiting = via.query_as(IN_PROGRESS).bind(&callers).bind(&keys).fetch_all(self.link.db()?);
+        let rows: Vec<(String, String, Vec<u8>, i64)> = in_time(waiting).await?;
+        for (caller, key, fingerprint, node) in rows {
+            // Those of this node are known by their connections.
+            if node != self.store.node() && self.live.contains(&node) {
+                let fingerprint = fingerprint.as_slice().try_into().map_err(StoreError::corrupt)?;
+                recalled.waiting.push((id(caller, key), fingerprint));
+            }
+        }
+        Ok(recalled)
+    }
+
+    async fn commit(mut self, batch: Batch) -> Result<Vec<Arc<Record>>, CommitError> {
+        if batch.is_empty() {
+            self.link.rollback().await;
+            return Ok(Vec::new());
+        }
+        let mut queues = queue::Changes::default();
+        let written = match self.write(&batch, &mut queues).await {
+            Ok(written) => written,
+            Err(error) => {
+                self.link.rollback().await;
+                return Err(CommitError::RolledBack(error));
+            }
+        };
+        let store = self.store;
+        let flush = store.metrics.flush();
+        match self.link.try_commit().await {
+            Ok(()) => flush.observe(),
+            Err(Failed::Refused(error)) => return Err(CommitError::RolledBack(error)),
+            Err(Failed::Unknown(error)) => return Err(CommitError::Unknown(error)),
+        }
+        for (key, version, waiting) in written.kept {
+            store.queues.keep(key, version, waiting);
+        }
+        store.changed_access(&batch.access, self.access);
+        if let Some(up_to) = batch.retention.and_then(|retain| retain.lines) {
+            // Others hear of it by the timeline.
+            store.timeline.retain(up_to);
+        }
+        if !batch.records.is_empty() {
+            store.logged.notify_one();
+        }
+        store.hint(written.nodes);
+        Ok(batch.records.into_iter().map(Arc::new).collect())
+    }
+}

@@ -1,0 +1,23 @@
+//! What every store must do, as seen through the engine's door: here on PostgreSQL. Each promise is one test; each store
+//! runs them all, and those of its own besides.
+
+mod access;
+mod connections;
+mod copying;
+#[path = "database/postgres.rs"]
+mod database;
+mod differential;
+mod durability;
+mod fixture;
+mod idempotency;
+mod leases;
+mod life;
+mod lists;
+mod nodes;
+mod outage;
+#[path = "../reference/mod.rs"]
+#[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
+mod reference;
+mod retention;
+mod timeline;
+mod waiting;
