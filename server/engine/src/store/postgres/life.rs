@@ -10,7 +10,6 @@ use std::time::Duration;
 use domain::lease::Outage;
 use domain::{Actor, Timestamp};
 use sqlx::PgConnection;
-use tokio::time::MissedTickBehavior;
 
 use super::link::{ALONE, in_time};
 use super::tx::{OUTAGE_AFTER, UNSEEN};
@@ -21,6 +20,9 @@ use crate::timeline::{Happening, Other, Record};
 
 /// How often a node shows that it lives.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// How soon it tries again if it could not.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A duty is anybody's when it was not kept for so long, in microseconds.
 const DUTY: i64 = 3_000_000;
@@ -84,20 +86,26 @@ pub(super) async fn enter(via: &Via, db: &mut PgConnection) -> Result<i64, Store
 
 /// Lives until told to stop.
 pub(super) async fn live(store: Arc<PostgresStore>) {
-    let mut beats = tokio::time::interval(BEAT);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_silent = false;
+    let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
             () = store.stop.cancelled() => return,
-            _ = beats.tick() => {}
+            () = tokio::time::sleep(pause) => {}
         }
         match beat(&store).await {
-            Ok(()) => was_silent = false,
-            Err(error) if was_silent => tracing::debug!(%error, "no sign of life could be given"),
+            Ok(()) => {
+                was_silent = false;
+                pause = BEAT;
+            }
             Err(error) => {
+                if was_silent {
+                    tracing::debug!(%error, "no sign of life could be given");
+                } else {
+                    tracing::error!(%error, "no sign of life could be given");
+                }
                 was_silent = true;
-                tracing::error!(%error, "no sign of life could be given");
+                pause = AGAIN;
             }
         }
     }

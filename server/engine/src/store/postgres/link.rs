@@ -13,16 +13,20 @@ use crate::error::StoreError;
 /// How long the database may take for one step. A network that swallows everything would hold a lane for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A transaction whose locks others wait for must not outlive the process that forgot it, or stands still, nor wait long itself.
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
-/// Few rows are read, each by its key: a table that has grown since its statistics were made must not be walked. The lock is shared by
-/// all who change leases, and taken alone by who records an outage: what was decided before one is committed before it.
-const BEGIN_WRITING: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
-     SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SELECT pg_advisory_xact_lock_shared(7411074111)";
-/// The same where the server would acknowledge what is not durable.
-const BEGIN_DURABLE: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
-     SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL synchronous_commit = on; \
+const BEGIN: &str = "BEGIN";
+/// Behind a pooler what connections of our own are [set to](super::url) must be said in every transaction.
+const BEGIN_POOLED: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+/// The lock is shared by all who change leases, and taken alone by who records an outage: what was decided before one is committed
+/// before it.
+const BEGIN_WRITING: &str = "BEGIN; SELECT pg_advisory_xact_lock_shared(7411074111)";
+const BEGIN_WRITING_POOLED: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; \
+     SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
      SELECT pg_advisory_xact_lock_shared(7411074111)";
+/// The same where the server would acknowledge what is not durable.
+const BEGIN_DURABLE: &str = "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock_shared(7411074111)";
+const BEGIN_DURABLE_POOLED: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; \
+     SET LOCAL lock_timeout = '2s'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; \
+     SET LOCAL synchronous_commit = on; SELECT pg_advisory_xact_lock_shared(7411074111)";
 /// See [`BEGIN_WRITING`].
 pub(super) const ALONE: &str = "-- alone\nSELECT pg_advisory_xact_lock(7411074111)";
 const COMMIT: &str = "COMMIT";
@@ -39,7 +43,13 @@ impl Beginning {
         let mut link = Link::begin(via).await?;
         let setting: String = in_time(via.query_scalar(HOW_DURABLE).fetch_one(&mut *link)).await?;
         link.commit().await?;
-        Ok(Self(if matches!(&*setting, "on" | "remote_apply") { BEGIN_WRITING } else { BEGIN_DURABLE }))
+        let is_durable = matches!(&*setting, "on" | "remote_apply");
+        Ok(Self(match (is_durable, via.is_pooled()) {
+            (true, false) => BEGIN_WRITING,
+            (true, true) => BEGIN_WRITING_POOLED,
+            (false, false) => BEGIN_DURABLE,
+            (false, true) => BEGIN_DURABLE_POOLED,
+        }))
     }
 }
 
@@ -65,7 +75,7 @@ pub(super) async fn in_time<R>(step: impl Future<Output = Result<R, sqlx::Error>
 impl Link {
     /// Begins a transaction.
     pub(super) async fn begin(via: &Via) -> Result<Self, StoreError> {
-        Self::begin_with(via, BEGIN).await
+        Self::begin_with(via, if via.is_pooled() { BEGIN_POOLED } else { BEGIN }).await
     }
 
     /// Begins one that changes leases.

@@ -13,6 +13,14 @@ use crate::error::OpenError;
 /// Tells that a pooler in transaction mode is on the way.
 const POOLER: &str = "pgbouncer=true";
 
+/// A transaction whose locks others wait for must not outlive the process that forgot it, or stands still, nor wait long itself.
+const ALWAYS: [(&str, &str); 2] = [("idle_in_transaction_session_timeout", "3s"), ("lock_timeout", "2s")];
+
+/// Few rows are read, each by its key, by statements that are always the same: a table that has grown since its statistics were made
+/// must not be walked, and nothing is gained by planning anew.
+const WRITING: [(&str, &str); 3] =
+    [("enable_seqscan", "off"), ("jit", "off"), ("plan_cache_mode", "force_generic_plan")];
+
 /// How long to wait for a connection.
 const ACQUIRE: Duration = Duration::from_secs(2);
 
@@ -50,15 +58,21 @@ impl PostgresUrl {
     /// while. Nothing is connected yet.
     pub(super) fn ways(&self) -> Result<(Via, Via), OpenError> {
         let (options, pooler) = options(&self.url)?;
-        let via = |connections| {
+        let via = |connections, options| {
             // Whether a connection still stands shows when it is used.
             let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE);
-            Via::new(pool.test_before_acquire(false).connect_lazy_with(options.clone()), pooler)
+            Via::new(pool.test_before_acquire(false).connect_lazy_with(options), pooler)
         };
         let reading = self.connections / 2;
-        let writing = via(self.connections - reading);
+        let (plain, own) = if pooler {
+            (options.clone(), options)
+        } else {
+            let options = options.options(ALWAYS);
+            (options.clone(), options.options(WRITING))
+        };
+        let writing = via(self.connections - reading, own);
         // One connection serves both.
-        let reading = if reading == 0 { writing.clone() } else { via(reading) };
+        let reading = if reading == 0 { writing.clone() } else { via(reading, plain) };
         Ok((writing, reading))
     }
 
