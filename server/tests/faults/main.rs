@@ -7,5 +7,7 @@
 mod checker;
 mod durability;
 mod history;
+mod nodes;
+mod postgres;
 mod process;
 mod wire;

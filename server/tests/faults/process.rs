@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// The administrator's token.
@@ -19,9 +20,14 @@ pub(crate) const TOKEN: &str = "jl_faultsfaultsfaultsfaultsfaultsfaultsfault00";
 /// How long anything may take before the test gives up; nothing is proved by speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where a server lives from start to start: its database, its log, and what its wall clock shows.
+/// Tests in which many processes work, or seconds count, come one at a time.
+pub(crate) static IN_TURN: Mutex<()> = Mutex::const_new(());
+
+/// Where a server lives from start to start: which database it serves, its log, and what its wall clock shows.
 pub(crate) struct Place {
     folder: TempDir,
+    /// The database, as it is named on the command line.
+    url: String,
     /// The library that fakes the wall clock, if it is to be faked.
     faketime: Option<PathBuf>,
     /// What runs the server, if it is not run by itself: a tracer and its arguments.
@@ -35,8 +41,12 @@ pub(crate) struct ServerProcess {
 }
 
 impl Place {
+    /// With a SQLite file of its own.
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), faketime: None, through: Vec::new() }
+        let mut place =
+            Self { folder: tempfile::tempdir().unwrap(), url: String::new(), faketime: None, through: Vec::new() };
+        place.url = format!("sqlite:{}", place.database().display());
+        place
     }
 
     /// A place where the wall clock can be moved.
@@ -47,10 +57,16 @@ impl Place {
         place
     }
 
+    /// One for a node of a shared database, where the wall clock can be moved.
+    pub(crate) fn on(url: String) -> Self {
+        Self { url, ..Self::with_movable_wall_clock() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
+    /// The SQLite file.
     pub(crate) fn database(&self) -> PathBuf {
         self.path().join("leases.db")
     }
@@ -78,7 +94,7 @@ impl Place {
         command
             .args(&words[1..])
             .args(["serve", "--listen", "127.0.0.1:0", "--database"])
-            .arg(format!("sqlite:{}", self.database().display()))
+            .arg(&self.url)
             .env("JOB_LEASES_BOOTSTRAP_TOKEN", TOKEN)
             .env("JOB_LEASES_LOG", "warn");
         if let Some(library) = &self.faketime {

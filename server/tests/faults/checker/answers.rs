@@ -5,9 +5,13 @@ use serde_json::Value;
 use super::entry::Entry;
 use super::replay::{State, Story};
 use super::{Case, Promise, Report};
-use crate::history::{Call, Operation, Server, server_time};
+use crate::history::{Call, Mono, Operation, Server, server_time};
+
+/// Within so long a list waits for all that was committed when it was asked for, in microseconds.
+const PATIENCE: Mono = 1_000_000;
 
 pub(super) fn check(case: &Case<'_>, report: &mut Report) {
+    whole(case, report);
     for operation in &case.history.operations {
         let Some(body) = operation.ok() else { continue };
         report.see("answers");
@@ -150,6 +154,33 @@ fn list(case: &Case<'_>, operation: &Operation, body: &Value, report: &mut Repor
                 let what = format!("a list as of {position} leaves out {key}");
                 report.violation(Promise::StateIsReplay, what, &[operation], &[story.states[0].position]);
             }
+        }
+    }
+}
+
+/// A list that did not have to wait for long is as of all that was acknowledged when it was asked for, by whomever.
+fn whole(case: &Case<'_>, report: &mut Report) {
+    let position = |operation| case.events(operation).map(|event| event.position).max();
+    let acknowledged = case.history.operations.iter().filter(|operation| operation.ok().is_some());
+    let mut acknowledged: Vec<(Mono, i64)> =
+        acknowledged.filter_map(|operation| Some((operation.over(), position(operation)?))).collect();
+    acknowledged.sort_unstable();
+    let mut furthest = 0;
+    for (_, position) in &mut acknowledged {
+        furthest = furthest.max(*position);
+        *position = furthest;
+    }
+    for operation in case.history.operations.iter().filter(|operation| operation.call == Call::List) {
+        let Some(as_of) = operation.ok().and_then(|body| body["as_of"]["position"].as_i64()) else { continue };
+        let before = acknowledged.partition_point(|(over, _)| *over < operation.sent);
+        let Some((_, position)) = before.checked_sub(1).map(|place| acknowledged[place]) else { continue };
+        if operation.over() - operation.sent >= PATIENCE {
+            continue;
+        }
+        report.see("lists that had to be whole");
+        if as_of < position {
+            let what = format!("a list as of {as_of} leaves out what was acknowledged before it was asked for");
+            report.violation(Promise::StateIsReplay, what, &[operation], &[position]);
         }
     }
 }

@@ -3,13 +3,19 @@
 use std::collections::HashMap;
 
 use super::answers::leases;
+use super::entry::Entry;
 use super::{Case, Promise, Report, told_time};
-use crate::history::{Call, End, History, Mono, Operation, Server};
+use crate::history::{Call, Database, End, History, Mono, Operation, Server};
 
 /// Server time may be slewed by so many millionths, either way.
 const SLEW: i64 = 500;
-/// A start may put server time ahead by what the process before may have said: slewing over at most 3 seconds.
-const AT_A_START: i64 = 3_000_000 * SLEW / 1_000_000;
+
+/// The service was away if it did not show for so long that it lives, in microseconds.
+const OUTAGE_AFTER: Server = 2_000_000;
+/// A node shows so often that it lives, in microseconds.
+const BEAT: Server = 1_000_000;
+/// A node that did so much between two signs of life could have given them.
+const AT_WORK: usize = 5;
 
 /// What can be known of server time at a moment of the clients' clock: no earlier than what was told before, no later
 /// than what was told after.
@@ -62,6 +68,7 @@ pub(super) fn check(case: &Case<'_>, report: &mut Report) {
     runs_on(case, report);
     as_real_time_does(case.history, report);
     outages(case, report);
+    nobody_was_there(case, report);
     tokens_as_told(case.history, report);
     beliefs(case, report);
 }
@@ -80,8 +87,13 @@ fn runs_on(case: &Case<'_>, report: &mut Report) {
 }
 
 fn starts_between(history: &History, from: Mono, to: Mono) -> i64 {
-    let starts = history.starts.iter().filter(|&&start| from <= start && start <= to);
+    let starts = history.lives.iter().filter(|life| from <= life.started && life.started <= to);
     i64::try_from(starts.count()).unwrap_or(i64::MAX)
+}
+
+/// By how much starts between two moments may have put server time ahead.
+fn ahead_by_starts(history: &History, from: Mono, to: Mono) -> i64 {
+    starts_between(history, from, to) * history.database.ahead_at_a_start()
 }
 
 /// Server time elapses as the clients' monotonic clock does, but for slewing, whatever the wall clock shows.
@@ -90,7 +102,8 @@ fn as_real_time_does(history: &History, report: &mut Report) {
     let Some((first, began)) = timed.next() else { return };
     for (operation, time) in timed {
         let (most, least) = (operation.over() - first.sent, operation.sent - first.over());
-        let starts = starts_between(history, first.sent, operation.over()) * (AT_A_START + 2);
+        let (from, to) = (first.sent, operation.over());
+        let starts = ahead_by_starts(history, from, to) + 2 * starts_between(history, from, to);
         let passed = time - began;
         if passed > most + most * SLEW / 1_000_000 + starts + 2 || passed < least - least.max(0) * SLEW / 1_000_000 - 2
         {
@@ -105,7 +118,7 @@ fn as_real_time_does(history: &History, report: &mut Report) {
 fn outages(case: &Case<'_>, report: &mut Report) {
     for (gone, back) in &case.history.away {
         let length = (back - gone) - (back - gone) * SLEW / 1_000_000 - 2;
-        if length <= 2_000_000 {
+        if length <= OUTAGE_AFTER {
             continue;
         }
         report.see("long times away");
@@ -118,11 +131,46 @@ fn outages(case: &Case<'_>, report: &mut Report) {
             report.violation(Promise::OutagesTold, what, &[], &[]);
             continue;
         };
-        let outage = &case.entries[place];
-        let since = outage.outage.map_or(outage.at, |outage| outage.from + 2_000_000);
-        if let Some(before) = case.entries[..place].last().filter(|before| before.at > since) {
+        let recorded = &case.entries[place];
+        let Some(outage) = recorded.outage else { continue };
+        let since = outage.from + OUTAGE_AFTER;
+        // Wherever it stands, it bears a time at which nobody was to decide anything.
+        let hasty = |(other, entry): &(usize, &Entry)| entry.at > since && (*other < place || entry.at < outage.to);
+        if let Some((_, hasty)) = case.entries.iter().enumerate().find(hasty) {
             let what = "something was decided in an outage before it was recorded";
-            report.violation(Promise::OutagesTold, what, &[], &[before.position, outage.position]);
+            report.violation(Promise::OutagesTold, what, &[], &[hasty.position, recorded.position]);
+        }
+    }
+}
+
+/// What one node does not do while another lives is no outage: no node may have been at work all the time.
+fn nobody_was_there(case: &Case<'_>, report: &mut Report) {
+    if case.history.database == Database::Sqlite {
+        // Its one process may be kept from writing by nothing but its disk.
+        return;
+    }
+    let (earliest, latest) = (|moment| case.bounds.earliest(moment), |moment| case.bounds.latest(moment));
+    let is_cut_off = |from: Server, to: Server| {
+        case.history.cut_off.iter().any(|(began, ended)| earliest(*began) < to && from < latest(*ended))
+    };
+    for entry in &case.entries {
+        let Some(outage) = entry.outage.filter(|outage| !is_cut_off(outage.from - BEAT, outage.to)) else { continue };
+        for (process, life) in case.history.lives.iter().enumerate() {
+            let was_gone = |&(from, to): &(Mono, Mono)| earliest(from) < outage.to && outage.from < latest(to);
+            if latest(life.up).saturating_add(BEAT) > outage.from || life.gone.iter().any(was_gone) {
+                continue;
+            }
+            // Something was committed when it should also have shown that it lives.
+            let is_between = |time: Server| outage.from + BEAT < time && time < outage.from + OUTAGE_AFTER;
+            let at_work = case.history.operations.iter().filter(|operation| {
+                operation.process == process
+                    && operation.ok().is_some()
+                    && case.events(operation).any(|event| is_between(event.at))
+            });
+            if at_work.count() >= AT_WORK {
+                let what = format!("an outage, although process {process} was at work all the time");
+                report.violation(Promise::OutagesTold, what, &[], &[entry.position]);
+            }
         }
     }
 }
@@ -246,7 +294,7 @@ fn beliefs(case: &Case<'_>, report: &mut Report) {
 /// advises, and starts of the server may take what they put its time ahead by.
 fn surely(history: &History, belief: &Belief<'_>) -> Mono {
     let began = belief.by.sent;
-    belief.until - (belief.until - began) / 1_000 - starts_between(history, began, belief.until) * 2 * AT_A_START
+    belief.until - (belief.until - began) / 1_000 - 2 * ahead_by_starts(history, began, belief.until)
 }
 
 /// The leases whose holders cannot go on believing, and since when: given back, broken, handed over.
@@ -269,9 +317,9 @@ fn taken_away(case: &Case<'_>, operation: &Operation) -> Vec<(u64, Mono)> {
         }
         Call::Break => {
             let grace = operation.body["grace_ms"].as_i64().unwrap_or(10_000) * 1_000;
-            let slack =
-                grace / 1_000 + starts_between(case.history, operation.sent, operation.sent + grace) * 2 * AT_A_START;
-            case.events(operation).map(|event| (event.token, operation.sent + grace - slack)).collect()
+            let until = operation.sent + grace;
+            let slack = grace / 1_000 + 2 * ahead_by_starts(case.history, operation.sent, until);
+            case.events(operation).map(|event| (event.token, until - slack)).collect()
         }
         _ => Vec::new(),
     }

@@ -1,11 +1,13 @@
 //! The lines of the timeline, read; and whether they are chained as they should be.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Promise, Report};
-use crate::history::{History, Server, server_time};
+use crate::history::{Database, History, Server, server_time};
 
 /// One line. What a kind does not have is absent.
 #[derive(Clone, Debug)]
@@ -48,6 +50,16 @@ impl Entry {
 
     pub(super) fn is_grant(&self) -> bool {
         self.kind == "lease.granted"
+    }
+
+    /// What it has in common with lines that are in the order of their times. One writer writes all of them so; nodes do
+    /// for each key, and of outages.
+    fn in_order_with(&self, database: Database) -> Option<&str> {
+        match database {
+            Database::Sqlite => Some(""),
+            Database::Postgres if !self.key.is_empty() => Some(&self.key),
+            Database::Postgres => self.outage.map(|_| ""),
+        }
     }
 }
 
@@ -104,6 +116,7 @@ pub(crate) fn chain(before: &[u8], position: i64, body: &str) -> Vec<u8> {
 pub(super) fn read(history: &History, report: &mut Report) -> Vec<Entry> {
     let mut before = vec![0; 32];
     let mut entries: Vec<Entry> = Vec::with_capacity(history.lines.len());
+    let mut latest: HashMap<String, (Server, i64)> = HashMap::new();
     for (index, line) in history.lines.iter().enumerate() {
         report.see("lines of the timeline");
         let here = [line.position];
@@ -123,8 +136,11 @@ pub(super) fn read(history: &History, report: &mut Report) -> Vec<Entry> {
             report.violation(Promise::StateIsReplay, "a line that cannot be read", &[], &here);
             continue;
         };
-        if let Some(last) = entries.last().filter(|last| last.at > entry.at) {
-            let positions = [last.position, entry.position];
+        if let Some(others) = entry.in_order_with(history.database)
+            && let Some((at, position)) = latest.insert(others.to_owned(), (entry.at, entry.position))
+            && at > entry.at
+        {
+            let positions = [position, entry.position];
             report.violation(Promise::TimeRunsOn, "a line is earlier than the line before it", &[], &positions);
         }
         entries.push(entry);

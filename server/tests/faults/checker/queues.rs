@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 
 use super::{Case, Promise, Report};
-use crate::history::{Call, End, Mono, Operation, Server};
+use crate::history::{Call, End, Life, Mono, Operation, Server};
 
 /// After so long on server time, and so many answers to others, a server knows that a caller has gone.
 const NOTICED: Server = 1_000_000;
 const ANSWERS: usize = 20;
+/// The granularity of timers, in microseconds, and some.
+const ROUNDED: Mono = 10_000;
 
 pub(super) fn check(case: &Case<'_>, report: &mut Report) {
     let mut keys: HashMap<&str, Vec<&Operation>> = HashMap::new();
@@ -23,6 +25,7 @@ pub(super) fn check(case: &Case<'_>, report: &mut Report) {
         in_order(case, operations, report);
     }
     gone(case, report);
+    forsaken(case, report);
 }
 
 /// How many waited, by this answer, besides its own request.
@@ -40,10 +43,20 @@ fn told_length(operation: &Operation) -> Option<u64> {
 
 /// Until when a waiter may have stood in the queue, for all that is known.
 fn may_wait_until(case: &Case<'_>, operation: &Operation) -> Mono {
+    let unseen = case.history.database.unseen();
     match operation.end {
-        End::Answered { at, .. } | End::Broken { at } => at,
-        // Until the server died, at the latest.
-        End::HungUp { at } => case.history.starts.iter().copied().find(|start| *start > at).unwrap_or(Mono::MAX),
+        // Turned away by a server that may have been unable to take it out of the queue: until it had waited enough.
+        End::Answered { at, status: 503, .. } => {
+            at + i64::try_from(operation.wait_ms()).unwrap_or(i64::MAX / 2_000) * 1_000 + ROUNDED
+        }
+        End::Answered { at, .. } => at,
+        End::Broken { at } if unseen == 0 => at,
+        End::Broken { at } => at + unseen + ROUNDED,
+        // Until the server died, at the latest; or until that was noticed.
+        End::HungUp { .. } => {
+            let ended = case.history.life(operation).and_then(Life::ended);
+            ended.map_or(Mono::MAX, |ended| ended + unseen + ROUNDED)
+        }
     }
 }
 
@@ -83,6 +96,7 @@ fn in_order(case: &Case<'_>, operations: &[&Operation], report: &mut Report) {
             first_after[place - 1] = first_after[place];
         }
     }
+    count_turns(&granted, report);
     for (waiter, own) in &granted {
         let Some((since, observation)) = known.get(waiter.id.as_str()) else { continue };
         let place = granted.partition_point(|(other, _)| other.sent <= *since);
@@ -95,25 +109,59 @@ fn in_order(case: &Case<'_>, operations: &[&Operation], report: &mut Report) {
     }
 }
 
+/// How often a key went from one process to another.
+fn count_turns(granted: &[(&Operation, u64)], report: &mut Report) {
+    let mut in_turn = granted.to_vec();
+    in_turn.sort_unstable_by_key(|(_, token)| *token);
+    for _ in in_turn.windows(2).filter(|pair| pair[0].0.process != pair[1].0.process) {
+        report.see("grants in turn by two processes");
+    }
+}
+
 /// A waiter who had hung up, and was known to have, is granted nothing.
 fn gone(case: &Case<'_>, report: &mut Report) {
-    let mut answers: Vec<(Mono, Mono, Server)> = case
+    let mut answers: Vec<(&Operation, Server)> = case
         .history
         .operations
         .iter()
-        .filter_map(|operation| Some((operation.sent, operation.over(), super::told_time(operation)?)))
+        .filter_map(|operation| Some((operation, super::told_time(operation)?)))
         .collect();
-    answers.sort_unstable();
+    answers.sort_unstable_by_key(|(operation, _)| operation.sent);
+    let unseen = case.history.database.unseen();
     for operation in &case.history.operations {
         let End::HungUp { at } = operation.end else { continue };
         report.see("callers who hung up");
         let Some(grant) = case.events(operation).find(|event| event.is_grant()) else { continue };
         report.see("grants to callers who hung up");
-        let after = answers.partition_point(|(sent, _, _)| *sent <= at);
-        let sure = answers[after..].iter().filter(|(_, _, time)| *time + NOTICED < grant.at).take(ANSWERS).count();
-        if sure == ANSWERS {
+        // The process itself knows; after its end others do, a while later.
+        let ended = case.history.life(operation).and_then(Life::ended).unwrap_or(Mono::MAX);
+        let knows = |(answer, time): &&(&Operation, Server)| {
+            let is_its_own = answer.process == operation.process && *time + NOTICED < grant.at;
+            is_its_own || (answer.sent > ended && *time + unseen + NOTICED < grant.at)
+        };
+        let after = answers.partition_point(|(answer, _)| answer.sent <= at);
+        if answers[after..].iter().filter(knows).take(ANSWERS).count() == ANSWERS {
             let what = "granted to a waiter who was long gone";
             report.violation(Promise::NothingForTheGone, what, &[operation], &[grant.position]);
+        }
+    }
+}
+
+/// A waiter whose process is dead, or does nothing, is granted nothing by others once they take that process for dead.
+fn forsaken(case: &Case<'_>, report: &mut Report) {
+    let unseen = case.history.database.unseen();
+    for operation in case.history.operations.iter().filter(|operation| operation.wait_ms() > 0) {
+        let Some(life) = case.history.life(operation) else { continue };
+        let Some(grant) = case.events(operation).find(|event| event.is_grant()) else { continue };
+        for (from, to) in &life.gone {
+            if grant.at > case.bounds.latest(*from) && grant.at < case.bounds.earliest(*to) {
+                report.see("grants to waiters whose process was gone");
+            }
+            let known = case.bounds.latest(*from).saturating_add(unseen + NOTICED);
+            if grant.at > known && grant.at < case.bounds.earliest(*to) {
+                let what = "granted to a waiter whose process was taken for dead";
+                report.violation(Promise::NothingForTheGone, what, &[operation], &[grant.position]);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::answers::leases;
 use super::{Case, Promise, Report};
-use crate::history::Operation;
+use crate::history::{Mono, Operation};
 
 pub(super) fn check(case: &Case<'_>, report: &mut Report) {
     let mut by_key: HashMap<&str, Vec<&Operation>> = HashMap::new();
@@ -25,7 +25,7 @@ pub(super) fn check(case: &Case<'_>, report: &mut Report) {
             if is_same(original, other) {
                 same(original, other, report);
             } else if other.ok().is_some()
-                || (other.sent > original.over() && other.refused().is_some_and(is_no_mismatch))
+                || (is_done_by(case, original, other.sent) && other.refused().is_some_and(is_no_mismatch))
             {
                 let what = "another request with the same idempotency key was not refused as such";
                 report.violation(Promise::OneEffect, what, &[original, other], &[]);
@@ -36,6 +36,15 @@ pub(super) fn check(case: &Case<'_>, report: &mut Report) {
 
 fn is_same(one: &Operation, other: &Operation) -> bool {
     one.call == other.call && one.body == other.body
+}
+
+/// Whether the effect of a request was there at that moment. Without an answer that tells of it, it may have come about
+/// later: a server that stood still reads a request whose caller has gone, a waiter is served whose server has died.
+fn is_done_by(case: &Case<'_>, original: &Operation, moment: Mono) -> bool {
+    match original.ok() {
+        Some(_) => original.over() < moment,
+        None => case.events(original).all(|event| event.at < case.bounds.earliest(moment)),
+    }
 }
 
 fn is_no_mismatch((status, error): (u16, &serde_json::Value)) -> bool {

@@ -1,101 +1,27 @@
 //! Clients that do all that clients do, as chance will have it, and write down what they asked and were told.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::world::World;
 use super::{Call, End, Mono, Operation};
 use crate::process::PATIENCE;
 use crate::wire::{Answer, Connection, post};
 
 /// Keys that all clients want.
-pub(super) const HOT: usize = 5;
+const HOT: usize = 5;
+/// Those of them whose queues callers leave. Not all: where some may or may not still wait, less is known of the order
+/// of the others.
+const LEFT: usize = 2;
 /// Keys that are taken several at a time.
 const SET: usize = 6;
 /// Keys of each client's own.
 const OWN: usize = 4;
-
-/// What all clients share.
-pub(super) struct World {
-    began: Instant,
-    address: watch::Receiver<Option<SocketAddr>>,
-    next: AtomicU64,
-    record: Mutex<Vec<Operation>>,
-    in_flight: AtomicUsize,
-    is_over: AtomicBool,
-}
-
-impl World {
-    pub(super) fn new(address: watch::Receiver<Option<SocketAddr>>) -> Self {
-        Self {
-            began: Instant::now(),
-            address,
-            next: AtomicU64::new(1),
-            record: Mutex::default(),
-            in_flight: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-        }
-    }
-
-    /// Microseconds since the start.
-    pub(super) fn now(&self) -> Mono {
-        Mono::try_from(self.began.elapsed().as_micros()).unwrap()
-    }
-
-    /// Tells the clients to come to an end.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    /// How many requests are under way.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// What was recorded, in the order of sending.
-    pub(super) fn take_record(&self) -> Vec<Operation> {
-        let mut operations = std::mem::take(&mut *self.record.lock().unwrap());
-        operations.sort_by_key(|operation| operation.sent);
-        operations
-    }
-
-    /// All keys that were asked for so far.
-    pub(super) fn keys(&self) -> Vec<String> {
-        let record = self.record.lock().unwrap();
-        let single = record.iter().filter_map(|operation| operation.key());
-        let many = record.iter().flat_map(|operation| operation.body["leases"].as_array().into_iter().flatten());
-        let batch = record.iter().flat_map(|operation| operation.body["operations"].as_array().into_iter().flatten());
-        let several = many.chain(batch.map(|one| &one["acquire"])).filter_map(|one| one["lease_key"].as_str());
-        let mut keys: Vec<String> = single.chain(several).map(str::to_owned).collect();
-        keys.sort();
-        keys.dedup();
-        keys
-    }
-
-    fn id(&self, kind: &str) -> String {
-        format!("{kind}-{}", self.next.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// A connection to the server as it now is; waits while there is none.
-    pub(super) async fn connect(&self) -> Connection {
-        let mut address = self.address.clone();
-        loop {
-            let there = address.wait_for(Option::is_some).await.map(|address| *address);
-            let Ok(Some(there)) = there else { panic!("the run ended under its clients") };
-            if let Ok(connection) = Connection::open(there).await {
-                return connection;
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-    }
-}
 
 /// A lease that a client holds.
 #[derive(Clone)]
@@ -124,7 +50,10 @@ pub(super) struct Client {
     number: usize,
     world: Arc<World>,
     chance: StdRng,
-    connection: Option<Connection>,
+    /// The node it would rather ask.
+    node: usize,
+    /// A connection that is kept, and the process it leads to.
+    connection: Option<(Connection, usize)>,
     /// Tokens it had, by key.
     tokens: Vec<(String, u64)>,
 }
@@ -132,12 +61,13 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(number: usize, seed: u64, world: Arc<World>) -> Self {
         let chance = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
-        Self { number, world, chance, connection: None, tokens: Vec::new() }
+        let node = number % world.nodes();
+        Self { number, world, chance, node, connection: None, tokens: Vec::new() }
     }
 
     /// Does this and that until told to stop.
     pub(super) async fn run(mut self) {
-        while !self.world.is_over.load(Ordering::Relaxed) {
+        while !self.world.is_over() {
             match self.chance.random_range(0..100) {
                 0..42 => self.take_one().await,
                 42..50 => self.take_several().await,
@@ -180,41 +110,75 @@ impl Client {
         self.likely(percent).then(|| self.world.id("once"))
     }
 
-    /// Asks once, and writes down what came of it. `None` if the connection broke.
+    /// Turns to the next node, if there is one.
+    fn move_on(&mut self) {
+        if self.world.is_shared() {
+            self.node = (self.node + 1) % self.world.nodes();
+            self.connection = None;
+        }
+    }
+
+    /// How long it waits for an answer before it asks another node; none for as long as it takes. Who waits for a key
+    /// is patient, but for the keys whose queues callers leave anyway.
+    fn patience(&mut self, body: &Value) -> Option<Duration> {
+        let wait = body["wait_ms"].as_u64().unwrap_or(0);
+        let is_left = (0..LEFT).any(|n| body["lease_key"] == format!("hot/{n}"));
+        if !self.world.is_shared() || (wait > 0 && !is_left) || self.likely(50) {
+            return None;
+        }
+        Some(Duration::from_millis(wait + self.chance.random_range(800..2_500)))
+    }
+
+    /// Asks once, and writes down what came of it. `None` if the connection broke, or it was not answered in time.
     pub(super) async fn ask(&mut self, call: Call, body: Value, key: Option<&str>) -> Option<Answer> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.world.connect().await,
+        if self.world.is_shared() && self.likely(6) {
+            self.move_on();
+        }
+        let (mut connection, process) = match self.connection.take() {
+            Some(kept) => kept,
+            None => self.world.connect(self.node).await,
         };
         let id = self.world.id("op");
         let bytes = post(call.path(), &body, &id, key);
-        self.world.in_flight.fetch_add(1, Ordering::Relaxed);
+        let patience = self.patience(&body);
+        self.world.begin(process);
         let sent = self.world.now();
         let exchange = async {
             connection.send(&bytes).await?;
             connection.receive().await
         };
-        let answer =
-            timeout(PATIENCE, exchange).await.unwrap_or_else(|_| panic!("{id} was never answered: {call:?} {body}"));
+        let exchanged = timeout(patience.unwrap_or(PATIENCE), exchange).await;
         let at = self.world.now();
-        self.world.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let end = match &answer {
-            Ok(Answer { status, replayed, body }) => {
-                End::Answered { at, status: *status, replayed: *replayed, body: body.clone() }
+        let (end, answer) = match exchanged {
+            Ok(Ok(answer)) => {
+                self.connection = Some((connection, process));
+                let Answer { status, replayed, body } = answer.clone();
+                (End::Answered { at, status, replayed, body }, Some(answer))
             }
-            Err(_) => End::Broken { at },
+            Ok(Err(_)) => (End::Broken { at }, None),
+            Err(_) if patience.is_some() => {
+                drop(connection);
+                (End::HungUp { at: self.world.now() }, None)
+            }
+            Err(_) => panic!("{id} was never answered: {call:?} {body}"),
         };
-        if answer.is_ok() {
-            self.connection = Some(connection);
+        self.world.finish(process);
+        if answer.as_ref().is_none_or(|answer| answer.status == 503) {
+            self.move_on();
         }
-        self.note(id, call, body, key, sent, end);
-        answer.ok()
+        let idempotency_key = key.map(str::to_owned);
+        self.world.note(Operation { id, client: self.number, process, call, body, idempotency_key, sent, end });
+        answer
     }
 
-    fn note(&self, id: String, call: Call, body: Value, key: Option<&str>, sent: Mono, end: End) {
-        let idempotency_key = key.map(str::to_owned);
-        let operation = Operation { id, client: self.number, call, body, idempotency_key, sent, end };
-        self.world.record.lock().unwrap().push(operation);
+    /// Asks until there is an answer, other than that nobody can answer now.
+    pub(super) async fn insist(&mut self, call: Call, body: Value) -> Answer {
+        loop {
+            match self.ask(call, body.clone(), None).await {
+                Some(answer) if answer.status != 503 => return answer,
+                _ => sleep(Duration::from_millis(5)).await,
+            }
+        }
     }
 
     /// Asks; with a key, again and again until there is an answer, and sometimes once more than needed.
@@ -267,7 +231,9 @@ impl Client {
         let mut terms = self.terms(key);
         terms.insert("owner".into(), json!(format!("client-{}", self.number)));
         if waits {
-            terms.insert("wait_ms".into(), json!(self.chance.random_range(0..2_500)));
+            // Some wait for longer than a node that is gone is taken for one that lives.
+            let (least, most) = if self.world.is_shared() && self.likely(20) { (3_500, 8_000) } else { (0, 2_500) };
+            terms.insert("wait_ms".into(), json!(self.chance.random_range(least..most)));
         }
         if self.likely(10) {
             terms.insert("subjects".into(), json!(["customer:acme"]));
@@ -412,11 +378,10 @@ impl Client {
 
     /// Sends a request, or half of one, and is gone.
     async fn hang_up(&mut self) {
-        // Not on all of them: where some may or may not still wait, less is known of the order of the others.
-        let key = format!("hot/{}", self.chance.random_range(0..2));
+        let key = format!("hot/{}", self.chance.random_range(0..LEFT));
         let waits = self.likely(60);
         let (request, once) = (self.request(&key, waits), self.idempotency_key(30));
-        let mut connection = self.world.connect().await;
+        let (mut connection, process) = self.world.connect(self.node).await;
         if self.likely(20) {
             let bytes = post(Call::Acquire.path(), &request, &self.world.id("half"), None);
             let _ = connection.send(&bytes[..bytes.len() - 10]).await;
@@ -432,7 +397,9 @@ impl Client {
         }
         drop(connection);
         let at = self.world.now();
-        self.note(id, Call::Acquire, request.clone(), once.as_deref(), sent, End::HungUp { at });
+        let (call, body, end) = (Call::Acquire, request.clone(), End::HungUp { at });
+        let idempotency_key = once.clone();
+        self.world.note(Operation { id, client: self.number, process, call, body, idempotency_key, sent, end });
         if let Some(once) = once {
             // What was granted then is still to be had under the same key.
             let (answer, sent) = self.ask_surely(Call::Acquire, request, Some(&once)).await;
@@ -462,8 +429,7 @@ impl Client {
 
     /// Until it is so: a key left in quarantine would have no history.
     pub(super) async fn lift(&mut self, key: &str) {
-        let request = json!({"lease_key": key, "reason": "cleared"});
-        while self.ask(Call::Lift, request.clone(), None).await.is_none_or(|answer| answer.status == 503) {}
+        self.insist(Call::Lift, json!({"lease_key": key, "reason": "cleared"})).await;
     }
 
     async fn validate(&mut self) {

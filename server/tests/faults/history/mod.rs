@@ -1,9 +1,12 @@
 //! A history: all that clients asked and were told, when, and what the timeline says of it.
 
+mod alone;
 mod clients;
 mod faults;
 mod run;
+mod shared;
 mod streams;
+mod world;
 
 use std::fmt::Write;
 
@@ -14,20 +17,44 @@ pub(crate) type Mono = i64;
 /// Microseconds of server time.
 pub(crate) type Server = i64;
 
+/// Which database a history is of: it decides what can be known of time and of queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Database {
+    /// A file, served by one process.
+    #[default]
+    Sqlite,
+    /// Shared by nodes.
+    Postgres,
+}
+
 /// What was recorded of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
+    pub(crate) database: Database,
     /// In the order in which they were sent.
     pub(crate) operations: Vec<Operation>,
     /// The timeline, as it was found in the database at the end.
     pub(crate) lines: Vec<Line>,
     pub(crate) streams: Vec<Stream>,
-    /// When the server was started.
-    pub(crate) starts: Vec<Mono>,
-    /// From when to when it surely did nothing: dead or paused.
+    /// The processes that served it, in the order of their starts.
+    pub(crate) lives: Vec<Life>,
+    /// From when to when all of them surely did nothing.
     pub(crate) away: Vec<(Mono, Mono)>,
+    /// From when to when connections to the database were cut.
+    pub(crate) cut_off: Vec<(Mono, Mono)>,
     /// At the end all leases had run out and every key was read: each lease must have its end.
     pub(crate) is_settled: bool,
+}
+
+/// One process of the server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life {
+    /// Just before it was started.
+    pub(crate) started: Mono,
+    /// When it listened.
+    pub(crate) up: Mono,
+    /// From when to when it surely did nothing: it was paused or, for good, dead.
+    pub(crate) gone: Vec<(Mono, Mono)>,
 }
 
 /// A request and what became of it.
@@ -36,6 +63,8 @@ pub(crate) struct Operation {
     /// The request's id: events carry it.
     pub(crate) id: String,
     pub(crate) client: usize,
+    /// Which process was asked.
+    pub(crate) process: usize,
     pub(crate) call: Call,
     pub(crate) body: Value,
     pub(crate) idempotency_key: Option<String>,
@@ -87,6 +116,40 @@ pub(crate) struct Stream {
     pub(crate) after: i64,
     pub(crate) received: Vec<(i64, String)>,
     pub(crate) connections: usize,
+}
+
+impl Database {
+    /// By how much a start may put server time ahead, in microseconds: by what the process before may have said,
+    /// slewing over at most 3 seconds. Where the database tells the time it does not matter who starts.
+    pub(crate) const fn ahead_at_a_start(self) -> i64 {
+        match self {
+            Self::Sqlite => 1_500,
+            Self::Postgres => 0,
+        }
+    }
+
+    /// For how long a process that is gone is taken for one that lives, in microseconds: one on a file takes all who
+    /// wait at it with it.
+    pub(crate) const fn unseen(self) -> i64 {
+        match self {
+            Self::Sqlite => 0,
+            Self::Postgres => 3_000_000,
+        }
+    }
+}
+
+impl History {
+    /// The process that was asked.
+    pub(crate) fn life(&self, operation: &Operation) -> Option<&Life> {
+        self.lives.get(operation.process)
+    }
+}
+
+impl Life {
+    /// Since when it surely did nothing any more.
+    pub(crate) fn ended(&self) -> Option<Mono> {
+        self.gone.last().filter(|(_, until)| *until == Mono::MAX).map(|(since, _)| *since)
+    }
 }
 
 impl Call {
@@ -153,7 +216,10 @@ impl Operation {
 
     /// One line for people.
     pub(crate) fn describe(&self) -> String {
-        let mut text = format!("{} client {} at {} us: {:?} {}", self.id, self.client, self.sent, self.call, self.body);
+        let mut text = format!(
+            "{} client {} at process {} at {} us: {:?} {}",
+            self.id, self.client, self.process, self.sent, self.call, self.body
+        );
         if let Some(key) = &self.idempotency_key {
             let _ = write!(text, " Idempotency-Key {key}");
         }

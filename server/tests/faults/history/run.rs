@@ -1,4 +1,4 @@
-//! The run: sixteen clients, and a server that is killed, paused and lied to under them.
+//! The run: sixteen clients, and servers that are killed, paused and lied to under them.
 
 use std::env;
 use std::path::Path;
@@ -12,18 +12,98 @@ use sqlx::{Connection, Row, SqliteConnection};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::clients::{Client, World};
+use super::clients::Client;
 use super::faults::Faults;
 use super::streams::{LAST, follow};
-use super::{Call, History, Line, server_time};
+use super::world::{Here, World};
+use super::{Call, Database, History, Line, server_time};
 use crate::checker::check;
-use crate::process::Place;
+use crate::postgres::Postgres;
+use crate::process::{IN_TURN, Place};
 
 const CLIENTS: usize = 16;
+
+/// What a run must have had: that all was quiet proves something only if something went on.
+const SEEN: [&str; 14] = [
+    "answers replayed",
+    "answers compared with the first",
+    "breaks with grace",
+    "callers who hung up",
+    "effects of requests without an answer",
+    "events received",
+    "holders' beliefs",
+    "leases called lost",
+    "leases listed",
+    "leases read through an outage",
+    "long times away",
+    "refusals because somebody is in the way",
+    "renewals",
+    "waiters known to have been first",
+];
 
 /// A number that the environment may set.
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+/// What the servers of a run work on.
+enum Ground {
+    /// A file in the one server's place.
+    File,
+    /// A database that two nodes share.
+    Shared(Postgres),
+}
+
+impl Ground {
+    fn places(&self) -> Vec<Place> {
+        match self {
+            Self::File => vec![Place::with_movable_wall_clock()],
+            Self::Shared(database) => (0..2).map(|_| Place::on(database.url())).collect(),
+        }
+    }
+
+    const fn database(&self) -> Database {
+        match self {
+            Self::File => Database::Sqlite,
+            Self::Shared(_) => Database::Postgres,
+        }
+    }
+
+    /// Rounds of work and mischief with so many kills; why there is no server in the end, if there is none.
+    async fn befall(&self, faults: &mut Faults<'_>, kills: usize) -> Result<(), String> {
+        match self {
+            Self::File => faults.befall_one(kills).await,
+            Self::Shared(database) => faults.befall_two(kills, database).await,
+        }
+    }
+
+    /// Waits until all that was acknowledged is in the timeline, while there are servers.
+    async fn come_to_rest(&self) {
+        if let Self::Shared(database) = self {
+            database.sequenced().await;
+        }
+    }
+
+    /// The timeline as it stands in the database of servers that were killed.
+    async fn timeline(&self, places: &[Place]) -> Vec<Line> {
+        match self {
+            Self::File => read_timeline(&places[0].database()).await,
+            Self::Shared(database) => database.timeline().await,
+        }
+    }
+
+    /// Keeps everything for whoever looks into a failure; where it is, and what was logged.
+    fn keep(self, places: Vec<Place>) -> String {
+        let mut text = String::new();
+        if let Self::Shared(database) = self {
+            text = format!("database: {}\n", database.keep());
+        }
+        for place in places {
+            let log = place.log();
+            text += &format!("files: {}\n{log}\n", place.keep().display());
+        }
+        text
+    }
 }
 
 /// Sixteen clients work while the server is killed twenty times and more, paused for less and for more than a lease lasts,
@@ -31,86 +111,91 @@ fn number(name: &str, default: u64) -> u64 {
 /// `JOB_LEASES_HISTORY_KILLS` makes it longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_clients_find_every_promise_kept_by_a_server_that_is_killed_paused_and_misled() {
+    let done = run(Ground::File, 22, &[]).await;
+    assert!(done.kills >= 20, "only {} kills", done.kills);
+}
+
+/// Sixteen clients ask now the one, now the other of two nodes, while one or both are killed and paused, for less and for
+/// more than nodes are believed to live, and their connections are cut. The environment counts here as it does above.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_clients_find_every_promise_kept_by_two_nodes_that_are_killed_paused_and_cut_off() {
+    let ground = Ground::Shared(Postgres::new().await);
+    let done = run(ground, 8, &["grants in turn by two processes"]).await;
+    assert!(done.kills >= 8, "only {} kills", done.kills);
+    assert!(done.cuts > 0, "no connection was cut");
+}
+
+/// How much was done to the servers.
+struct Done {
+    kills: usize,
+    cuts: i64,
+}
+
+/// A run with so many kills, unless the environment says otherwise, that must have had all of [`SEEN`] and this.
+async fn run(ground: Ground, kills: u64, also_seen: &[&str]) -> Done {
+    let _alone = IN_TURN.lock().await;
     let seed = number("JOB_LEASES_HISTORY_SEED", rand::rng().random_range(0..1_000_000));
-    let kills = usize::try_from(number("JOB_LEASES_HISTORY_KILLS", 22)).unwrap();
+    let kills = usize::try_from(number("JOB_LEASES_HISTORY_KILLS", kills)).unwrap();
     println!("seed {seed}: to choose so again set JOB_LEASES_HISTORY_SEED={seed}");
     the_wall_clock_can_be_moved().await;
 
-    let place = Place::with_movable_wall_clock();
-    let (address, told) = watch::channel(None);
+    let places = ground.places();
+    let (addresses, told) = watch::channel(vec![None; places.len()]);
     let world = Arc::new(World::new(told));
-    let mut faults = Faults {
-        place: &place,
-        world: &world,
-        chance: StdRng::seed_from_u64(seed),
-        address,
-        starts: Vec::new(),
-        away: Vec::new(),
-        told: Vec::new(),
-        kills: 0,
-    };
+    let mut faults = Faults::new(&places, &world, StdRng::seed_from_u64(seed), addresses);
     let clients: Vec<_> = (0..CLIENTS).map(|n| tokio::spawn(Client::new(n, seed, Arc::clone(&world)).run())).collect();
     let streams = [(None, 0), (None, 97), (Some("hot/"), 0)]
         .map(|(prefix, patience)| tokio::spawn(follow(Arc::clone(&world), prefix, patience)));
 
-    let server = match faults.rounds(kills).await {
-        Ok(server) => server,
-        Err(problem) => {
-            // Whoever asked last notices that nobody answers. What was done until then may tell why.
-            sleep(Duration::from_secs(1)).await;
-            let history = History {
-                operations: world.take_record(),
-                lines: read_timeline(&place.database()).await,
-                ..History::default()
-            };
-            panic!("seed {seed}: {problem}\nuntil then: {}", check(&history).explain(&history));
-        }
-    };
+    if let Err(problem) = ground.befall(&mut faults, kills).await {
+        println!("{}\n{problem}", faults.told.join("\n"));
+        // Whoever asked last notices that nobody answers. What was done until then may tell why.
+        sleep(Duration::from_secs(1)).await;
+        let history = History {
+            operations: world.take_record(),
+            lines: ground.timeline(&places).await,
+            lives: faults.lives.clone(),
+            ..History::default()
+        };
+        let until_then = match &ground {
+            Ground::File => check(&history).explain(&history),
+            // What nobody has sequenced would look as if it were lost.
+            Ground::Shared(_) => format!("{} lines", history.lines.len()),
+        };
+        panic!("seed {seed}: {problem}\nuntil then: {until_then}\n{}", ground.keep(places));
+    }
     world.end();
     for client in clients {
         client.await.expect("a client failed");
     }
-    let is_settled = settle(&world, seed).await;
+    settle(&world, seed).await;
     let mut followed = Vec::new();
     for stream in streams {
         followed.push(stream.await.expect("a follower failed"));
     }
-    faults.kill(server).await;
+    ground.come_to_rest().await;
+    faults.kill_all().await;
 
     let history = History {
+        database: ground.database(),
         operations: world.take_record(),
-        lines: read_timeline(&place.database()).await,
+        lines: ground.timeline(&places).await,
         streams: followed,
-        starts: faults.starts.clone(),
+        lives: faults.lives.clone(),
         away: faults.away.clone(),
-        is_settled,
+        cut_off: faults.cut_off.clone(),
+        is_settled: true,
     };
     let report = check(&history);
     println!("{}\n{} operations, {report}", faults.told.join("\n"), history.operations.len());
+    let done = Done { kills: faults.kills, cuts: faults.cuts };
     if !report.violations.is_empty() {
-        let log = place.log();
-        panic!("seed {seed}: {}\nfiles: {}\n{log}", report.explain(&history), place.keep().display());
+        panic!("seed {seed}: {}\n{}", report.explain(&history), ground.keep(places));
     }
-    // That all was quiet proves something only if something went on.
-    assert!(faults.kills >= 20, "only {} kills", faults.kills);
-    for what in [
-        "answers replayed",
-        "answers compared with the first",
-        "breaks with grace",
-        "callers who hung up",
-        "effects of requests without an answer",
-        "events received",
-        "holders' beliefs",
-        "leases called lost",
-        "leases listed",
-        "leases read through an outage",
-        "long times away",
-        "refusals because somebody is in the way",
-        "renewals",
-        "waiters known to have been first",
-    ] {
+    for what in SEEN.iter().chain(also_seen) {
         assert!(report.count(what) > 0, "the run had no {what}");
     }
+    done
 }
 
 /// Without this, the test would prove nothing about the wall clock: a new database starts with what the clock shows.
@@ -120,7 +205,7 @@ async fn the_wall_clock_can_be_moved() {
         let place = Place::with_movable_wall_clock();
         place.move_wall_clock(seconds);
         let server = place.start().await;
-        let (_address, told) = watch::channel(Some(server.address));
+        let (_addresses, told) = watch::channel(vec![Some(Here { process: 0, address: server.address })]);
         let request = json!({"lease_key": "k", "owner": "o", "ttl_ms": 1_000});
         let answer = Client::new(0, 0, Arc::new(World::new(told))).ask(Call::Acquire, request, None).await.unwrap();
         times.push(server_time(&answer.body["server_time"]).unwrap());
@@ -131,31 +216,24 @@ async fn the_wall_clock_can_be_moved() {
 }
 
 /// Waits until every lease has ended, so that the timeline must say how; then does the last thing of the run.
-async fn settle(world: &Arc<World>, seed: u64) -> bool {
+async fn settle(world: &Arc<World>, seed: u64) {
     let mut client = Client::new(CLIENTS, seed, Arc::clone(world));
     for key in world.keys() {
         loop {
-            let Some(answer) = client.ask(Call::Get, json!({"lease_key": key}), None).await else { continue };
-            match answer.body["status"].as_str() {
+            match client.insist(Call::Get, json!({"lease_key": key})).await.body["status"].as_str() {
                 Some("quarantined") => client.lift(&key).await,
                 Some("held" | "breaking" | "cooling") => sleep(Duration::from_millis(50)).await,
                 _ => break,
             }
         }
     }
-    let request = json!({"lease_key": LAST, "owner": "last", "ttl_ms": 100});
-    client.ask(Call::Acquire, request, None).await.expect("the last thing of all");
-    loop {
-        let answer =
-            client.ask(Call::Get, json!({"lease_key": LAST}), None).await.expect("a server that is left alone");
-        if answer.body["status"] == "free" {
-            return true;
-        }
+    client.insist(Call::Acquire, json!({"lease_key": LAST, "owner": "last", "ttl_ms": 100})).await;
+    while client.insist(Call::Get, json!({"lease_key": LAST})).await.body["status"] != "free" {
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// The timeline as it stands in the database of a server that was killed.
+/// The timeline as it stands in a file.
 async fn read_timeline(database: &Path) -> Vec<Line> {
     let mut database = SqliteConnection::connect(&format!("sqlite:{}", database.display())).await.unwrap();
     let rows =

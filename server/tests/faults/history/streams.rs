@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::Stream;
-use super::clients::World;
+use super::world::World;
 use crate::process::PATIENCE;
 
 /// The key whose grant is the last thing that happens.
 pub(super) const LAST: &str = "hot/the-last";
 
-/// Follows until the last thing has happened; hangs up by itself after every `patience` events, if that is not 0.
+/// Follows until the last thing has happened, each time at the next node; hangs up by itself after every `patience`
+/// events, if that is not 0.
 pub(super) async fn follow(world: Arc<World>, prefix: Option<&str>, patience: usize) -> Stream {
     let path = match prefix {
         Some(prefix) => format!("/api/v1/events?prefix={prefix}"),
@@ -20,10 +21,17 @@ pub(super) async fn follow(world: Arc<World>, prefix: Option<&str>, patience: us
     };
     let mut stream = Stream { prefix: prefix.map(str::to_owned), after: -1, received: Vec::new(), connections: 0 };
     let mut last_id: Option<String> = None;
+    let mut node = 0;
     loop {
-        let mut connection = world.connect().await;
+        let (mut connection, _) = world.connect(node).await;
+        node += 1;
         match timeout(PATIENCE, connection.follow(&path, last_id.as_deref())).await.expect("no answer to a stream") {
             Ok(200) => stream.connections += 1,
+            // A node that was cut off from its database.
+            Ok(503) if world.is_shared() => {
+                sleep(Duration::from_millis(50)).await;
+                continue;
+            }
             Ok(status) => panic!("a stream was answered with {status} after {last_id:?}"),
             Err(_) => {
                 sleep(Duration::from_millis(5)).await;

@@ -66,8 +66,8 @@ impl Scene {
     }
 
     pub(super) fn operation(&mut self, id: &str, call: Call, body: Value, sent: Mono, end: End) -> &mut Operation {
-        let client = 0;
-        let operation = Operation { id: id.to_owned(), client, call, body, idempotency_key: None, sent, end };
+        let (id, client, process) = (id.to_owned(), 0, 0);
+        let operation = Operation { id, client, process, call, body, idempotency_key: None, sent, end };
         self.history.operations.push(operation);
         self.history.operations.last_mut().unwrap()
     }

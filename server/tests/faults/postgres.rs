@@ -1,0 +1,125 @@
+//! A PostgreSQL database of a test's own, on a server that the environment names.
+
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use tokio::time::sleep;
+
+use crate::history::Line;
+use crate::process::PATIENCE;
+
+/// Names the server: as a superuser, in a database that is not the tests'.
+const SERVER: &str = "JOB_LEASES_TEST_POSTGRES";
+
+/// A name that no other run has, were it on another machine.
+const NAME: &str = "SELECT 'job_leases_test_' || replace(gen_random_uuid()::text, '-', '')";
+
+/// Cuts connections of nodes: all of them, or those in the middle of a transaction.
+const CUT: &str = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
+     WHERE datname = $1 AND application_name = 'job-leases' AND ($2 OR xact_start IS NOT NULL)";
+
+/// How much was not moved yet from the log to the timeline.
+const UNSEQUENCED: &str = "SELECT count(*) FROM job_leases.log";
+
+const TIMELINE: &str = "SELECT position, hash, body FROM job_leases.timeline ORDER BY position";
+
+/// A database that is dropped at the end.
+pub(crate) struct Postgres {
+    name: String,
+    /// In the database that is not the tests'.
+    server: PgConnectOptions,
+    is_kept: bool,
+}
+
+impl Postgres {
+    pub(crate) async fn new() -> Self {
+        let server = std::env::var(SERVER).unwrap_or_else(|_| {
+            panic!(
+                "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in \
+                 {SERVER} (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
+            )
+        });
+        let server: PgConnectOptions = server.parse().unwrap();
+        let mut admin = server.connect().await.unwrap();
+        let name: String = sqlx::query_scalar(NAME).fetch_one(&mut admin).await.unwrap();
+        // Nobody can be connected to this template, which would be in the way.
+        let create = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'");
+        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+        Self { name, server, is_kept: false }
+    }
+
+    fn own(&self) -> PgConnectOptions {
+        self.server.clone().database(&self.name)
+    }
+
+    /// What a node is told to serve.
+    pub(crate) fn url(&self) -> String {
+        self.own().to_url_lossy().to_string()
+    }
+
+    async fn connect(&self) -> PgConnection {
+        self.own().connect().await.unwrap()
+    }
+
+    /// Cuts the connections of all nodes, or those in the middle of a transaction; how many.
+    pub(crate) async fn cut(&self, all: bool) -> i64 {
+        let mut admin = self.connect().await;
+        let cut = sqlx::query_scalar(CUT).bind(&self.name).bind(all).fetch_one(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+        cut
+    }
+
+    /// Waits until all that is committed is in the timeline, which takes a node that lives.
+    pub(crate) async fn sequenced(&self) {
+        let mut admin = self.connect().await;
+        let began = Instant::now();
+        loop {
+            let left: i64 = sqlx::query_scalar(UNSEQUENCED).fetch_one(&mut admin).await.unwrap();
+            if left == 0 {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{left} lines have not come to the timeline");
+            sleep(Duration::from_millis(2)).await;
+        }
+        admin.close().await.unwrap();
+    }
+
+    /// The timeline as it stands.
+    pub(crate) async fn timeline(&self) -> Vec<Line> {
+        let mut admin = self.connect().await;
+        let rows: Vec<(i64, Vec<u8>, String)> = sqlx::query_as(TIMELINE).fetch_all(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+        rows.into_iter().map(|(position, hash, body)| Line { position, hash, body }).collect()
+    }
+
+    /// Keeps it, for whoever looks into a failure; where it is.
+    pub(crate) fn keep(mut self) -> String {
+        self.is_kept = true;
+        self.url()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        let server = self.server.clone();
+        let end = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        let drop = async move {
+            let mut admin = server.connect().await?;
+            sqlx::raw_sql(AssertSqlSafe(end)).execute(&mut admin).await?;
+            admin.close().await
+        };
+        // On a thread of its own: here a runtime is at work, or at its end.
+        let dropping = std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(drop)
+        });
+        // The test's own outcome counts: that a database is left behind is only said.
+        if !matches!(dropping.join(), Ok(Ok(()))) {
+            eprintln!("the database {} could not be dropped", self.name);
+        }
+    }
+}
