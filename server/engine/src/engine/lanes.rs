@@ -25,9 +25,9 @@ use crate::store::Store;
 /// The most commands that may wait in a lane; more are refused at once.
 const QUEUE: usize = 4_096;
 
-/// How many lanes there are where several transactions can be under way at once, besides the one that waits for busy keys:
-/// while one is flushed, another is decided.
-pub(super) const ON_A_SHARED_DATABASE: usize = 2;
+/// How many lanes there are on a shared database, besides the one that waits for busy keys. One: a transaction costs about the same
+/// for one command and for ten, so few that are full do more than many that are not. More would be used by keys.
+pub(super) const ON_A_SHARED_DATABASE: usize = 1;
 
 /// The callers' side.
 #[derive(Clone)]
@@ -137,6 +137,7 @@ impl Lanes {
                 actors: Actors::default(),
                 later: std::collections::VecDeque::new(),
                 put_off: Vec::new(),
+                crowded: std::collections::HashSet::new(),
             };
             tokio::spawn(writer.run())
         };

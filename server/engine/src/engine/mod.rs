@@ -298,9 +298,11 @@ impl Engine {
             presence = Some(here);
             alive = Some(sign);
         }
-        let done = self.submit(call, Task::One(key, command), alive).await?;
-        drop(presence);
-        Ok(done.map(reply))
+        let answered = self.submit(call, Task::One(key, command), alive).await;
+        if let (Some(presence), Ok(_) | Err(Fault::Refused(_))) = (&mut presence, &answered) {
+            presence.answered();
+        }
+        Ok(answered?.map(reply))
     }
 
     /// Waits until this lease is over or is to end, at most so long and no longer than it would be held unrenewed; then tells

@@ -20,13 +20,19 @@ pub(super) struct Presence {
     alive: Arc<AtomicBool>,
     key: LeaseKey,
     left: UnboundedSender<LeaseKey>,
+    has_place: bool,
 }
 
 impl Presence {
     /// A caller who is there, and the sign by which the writer sees it.
     pub(super) fn new(key: LeaseKey, left: UnboundedSender<LeaseKey>) -> (Self, Arc<AtomicBool>) {
         let alive = Arc::new(AtomicBool::new(true));
-        (Self { alive: Arc::clone(&alive), key, left }, alive)
+        (Self { alive: Arc::clone(&alive), key, left, has_place: true }, alive)
+    }
+
+    /// The caller was granted or refused the key, and with that has left the queue.
+    pub(super) const fn answered(&mut self) {
+        self.has_place = false;
     }
 }
 
@@ -34,7 +40,9 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.alive.store(false, Ordering::Release);
         // Only so that the queue is tidied soon; settling goes by the sign.
-        let _ = self.left.send(self.key.clone());
+        if self.has_place {
+            let _ = self.left.send(self.key.clone());
+        }
     }
 }
 

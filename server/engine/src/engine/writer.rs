@@ -34,6 +34,13 @@ use crate::timeline::{Happening, Record};
 /// A batch with so many commands takes in no more: what comes later would share its flush, but wait for all of it.
 const BATCH: usize = 512;
 
+/// For so long at most those who join a queue wait for company: others are before them anyway, and what they bring about does not
+/// depend on when it is written.
+const COMPANY: Duration = Duration::from_millis(2);
+
+/// Of so many keys a lane remembers that somebody waits for them.
+const CROWDED: usize = 10_000;
+
 /// How often refusals are written and the clock's mark is renewed.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -70,6 +77,8 @@ pub(super) struct Writer<S: Store> {
     pub(super) later: VecDeque<Work>,
     /// What the server gave itself to do and could not: it is tried again at the next tick.
     pub(super) put_off: Vec<Work>,
+    /// Keys for which somebody waited when this lane last wrote them.
+    pub(super) crowded: HashSet<LeaseKey>,
 }
 
 /// What a lane does besides its works.
@@ -188,6 +197,7 @@ impl<S: Store> Writer<S> {
             if works.is_empty() {
                 continue;
             }
+            self.wait_for_company(&mut works).await;
             // The service lives while it waits: without a mark of the clock that would be an outage.
             while tokio::select! {
                 () = self.store.caught_up() => false,
@@ -238,6 +248,27 @@ impl<S: Store> Writer<S> {
         }
         if self.lane.is_patient() {
             self.take_turns(works);
+        }
+    }
+
+    /// While all there is to do is to let callers join queues: the next release of their key, which comes soon where many take
+    /// turns, then shares its flush with them.
+    async fn wait_for_company(&mut self, works: &mut Vec<Work>) {
+        let mut over = std::pin::pin!(tokio::time::sleep(COMPANY));
+        while works.iter().all(|work| self.only_joins(work)) {
+            tokio::select! {
+                biased;
+                Some(work) = self.works.recv() => works.push(work),
+                () = &mut over => return,
+            }
+            self.gather(works);
+        }
+    }
+
+    fn only_joins(&self, work: &Work) -> bool {
+        match &work.task {
+            Task::One(key, Command::Acquire { wait: Some(_), .. }) => self.crowded.contains(key),
+            _ => false,
         }
     }
 
@@ -360,6 +391,8 @@ impl<S: Store> Writer<S> {
             seat(&mut callers, works, &decided.verdicts, decided.now);
             decided
         };
+        let crowds: Vec<(LeaseKey, bool)> =
+            batch.rooms.iter().map(|room| (room.key.lease_key.clone(), !room.queue.is_empty())).collect();
         let records = match commit(tx, batch).await {
             Ok(records) => records,
             Err(failure) => {
@@ -380,6 +413,7 @@ impl<S: Store> Writer<S> {
         for (key, at) in timers {
             self.timers.set(&key, at);
         }
+        self.note_crowds(crowds);
         for (work, verdict) in works.drain(..).zip(verdicts) {
             self.answer(work, verdict, now);
         }
@@ -391,6 +425,17 @@ impl<S: Store> Writer<S> {
             tracing::warn!("the database answers again");
         }
         Ok(())
+    }
+
+    /// Notes for which of these keys somebody waits.
+    fn note_crowds(&mut self, crowds: Vec<(LeaseKey, bool)>) {
+        for (key, is_crowded) in crowds {
+            if is_crowded && self.crowded.len() < CROWDED {
+                self.crowded.insert(key);
+            } else if !is_crowded {
+                self.crowded.remove(&key);
+            }
+        }
     }
 
     /// Gives works on busy keys to the lane that waits for them.

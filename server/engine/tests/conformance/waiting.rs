@@ -5,6 +5,8 @@ use std::time::Duration;
 use domain::Reason;
 use domain::lease::{Command, Refusal};
 use engine::Fault;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 
 use crate::fixture::{Fixture, call, lease_key, refusal};
 
@@ -25,6 +27,28 @@ async fn two_hundred_waiters_are_served_in_the_order_in_which_they_came() {
         assert!(next.lease.token > holder.lease.token);
         holder = next;
     }
+}
+
+#[tokio::test]
+async fn a_hand_off_is_one_command_for_the_next_and_one_for_the_one_before() {
+    let fixture = Fixture::new().await;
+    let mut holder = fixture.acquire("a", "first").await.unwrap();
+    for n in 0..20 {
+        let waiter = fixture.wait("a", &format!("w{n}"), 60_000);
+        fixture.until_waiting("a", 1).await;
+        fixture.release(&holder).await.unwrap();
+        holder = waiter.await.unwrap().unwrap();
+    }
+    let mut registry = Registry::default();
+    fixture.engine.metrics().register(&mut registry);
+    let mut figures = String::new();
+    encode(&mut figures, &registry).unwrap();
+    let count = |command: &str| {
+        let name = format!("commands_total{{command=\"{command}\"}} ");
+        figures.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+    };
+    // That a caller who was granted the key does not wait any more is known without looking at the key again.
+    assert_eq!((count("acquire"), count("release"), count("settle")), (21, 20, 0));
 }
 
 #[tokio::test]
