@@ -13,12 +13,13 @@ CREATE TABLE job_leases.timeline (
 -- The hashes are all different, and bodies are short: to compress them would only cost time.
 ALTER TABLE job_leases.timeline ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- What was committed and has no position yet, written with the change itself. For each key the ids are in the order of its changes,
--- since they are drawn under the lock of its row. Rows come and go all the time.
+-- What was committed and has no position yet, written with the change itself: rows of lines, with U+001E between them. For each key
+-- the ids are in the order of its changes, since they are drawn under the lock of its row. Rows come and go all the time.
 CREATE TABLE job_leases.log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     body text NOT NULL CHECK (octet_length(body) BETWEEN 2 AND 65536)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE job_leases.log ALTER COLUMN body SET STORAGE EXTERNAL;
 
 -- One row: the end of the timeline. Whoever moves it compares what it was.

@@ -17,9 +17,11 @@ use crate::process::{self, Process};
 
 const TOKEN: &str = "jl_benchmarkbenchmarkbenchmarkbenchmark00000000";
 
-/// What is committed and not in the read models: what has no position yet, and what they do not have of the rest.
-const BACKLOG: &str = "-- backlog\nSELECT (SELECT count(*) FROM job_leases.log) + h.position - p.applied \
-     FROM job_leases.head AS h, job_leases_views.progress AS p WHERE h.id = 1 AND p.id = 1";
+/// What is committed and not in the read models: what has no position yet (rows of lines with U+001E between them), and what
+/// they do not have of the rest.
+const BACKLOG: &str = "-- backlog\nSELECT (SELECT coalesce(sum(1 + length(body) - length(replace(body, E'\\x1e', ''))), 0) \
+     FROM job_leases.log)::bigint + h.position - p.applied FROM job_leases.head AS h, job_leases_views.progress AS p \
+     WHERE h.id = 1 AND p.id = 1";
 const VERSION: &str = "-- version\nSHOW server_version";
 
 /// How often to look whether there is still a backlog.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use domain::lease::WaiterId;
 use futures::future::BoxFuture;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgListener, PgPool};
 
-use super::link::{Failed, in_time};
+use super::link::{Failed, Link, in_time};
 use super::open::hash;
 use super::via::Via;
 use super::{PostgresStore, queue};
@@ -30,7 +31,6 @@ const LISTEN: Duration = Duration::from_millis(20);
 /// Where hints are given. A hint may be lost: it only saves waiting.
 const CHANNEL: &str = "job_leases";
 
-const HINT: &str = "-- hint\nSELECT count(pg_notify('job_leases', d.node::text)) FROM unnest($1::bigint[]) AS d (node)";
 const ENDS: &str = "-- ends\nSELECT h.position, p.applied FROM job_leases.head AS h, job_leases_views.progress AS p \
      WHERE h.id = 1 AND p.id = 1";
 const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM job_leases.head WHERE id = 1) \
@@ -45,12 +45,11 @@ const HASH_AT: &str = "-- hash at\nSELECT coalesce((SELECT hash FROM job_leases.
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![HINT, ENDS, READ_LINES, READ_BACK, READ_BASE, HASH_AT]
+    vec![ENDS, READ_LINES, READ_BACK, READ_BASE, HASH_AT]
 }
 
 /// Where the timeline ends, and how far the read models have come.
-pub(super) async fn ends(via: &Via) -> Result<(Position, Position), StoreError> {
-    let mut tx = via.begin().await?;
+pub(super) async fn ends(via: &Via, mut tx: Link) -> Result<(Position, Position), StoreError> {
     let (head, applied): (i64, i64) = in_time(via.query_as(ENDS).fetch_one(&mut *tx)).await?;
     tx.commit().await?;
     Ok((Position(head), Position(applied)))
@@ -60,7 +59,9 @@ pub(super) async fn ends(via: &Via) -> Result<(Position, Position), StoreError> 
 pub(super) async fn lines(store: Arc<PostgresStore>) {
     let mut in_vain = 0;
     loop {
-        let pause = if in_vain < WHILE { OFTEN } else { SELDOM };
+        // Whoever moves lines has taken them in already.
+        let sequences = store.term.borrow().is_some();
+        let pause = if in_vain < WHILE && !sequences { OFTEN } else { SELDOM };
         tokio::select! {
             () = store.stop.cancelled() => return,
             () = store.moved.notified() => {}
@@ -79,35 +80,63 @@ pub(super) async fn lines(store: Arc<PostgresStore>) {
 
 /// Takes in the lines that are new; how many.
 async fn catch_up(store: &PostgresStore) -> Result<usize, StoreError> {
-    let (head, applied) = ends(&store.via).await?;
+    let _one = store.following.lock().await;
+    let via = &store.via;
+    let (head, applied) = ends(via, Link::for_one(via).await?).await?;
     let mut count = 0;
     while store.timeline.head() < head {
-        let (lines, _) = read(&store.via, store.timeline.head(), PIECE).await?;
+        let (lines, _) = read(via, store.timeline.head(), PIECE).await?;
         if lines.is_empty() {
             // Retention was quicker than this node: it goes on from the end.
             store.timeline.reset(head);
             break;
         }
         count += lines.len();
-        let mut access = false;
-        for line in &lines {
-            if let Record::Other(other) = &*line.record {
-                match &other.happening {
-                    Happening::Retained { up_to } => store.timeline.retain(*up_to),
-                    Happening::Outage(_) | Happening::Collisions { .. } => {}
-                    _ => access = true,
-                }
-            }
-        }
-        if access {
-            store.learn_access().await?;
-        }
-        store.timeline.found(&lines);
-        let records: Vec<Arc<Record>> = lines.into_iter().map(|line| line.record).collect();
-        (store.hooks.happened)(&records);
+        take_in(store, lines).await?;
     }
     store.timeline.found_applied(applied);
     Ok(count)
+}
+
+/// Takes in lines that this node has just moved behind this position, without reading them once more; unless it has not come to
+/// what was before them.
+pub(super) async fn moved(
+    store: &PostgresStore,
+    mut position: Position,
+    hashes: &[Hash],
+    bodies: &[&str],
+) -> Result<(), StoreError> {
+    let _one = store.following.lock().await;
+    if store.timeline.head() != position {
+        store.moved.notify_one();
+        return Ok(());
+    }
+    let mut lines = Vec::with_capacity(bodies.len());
+    for (hash, body) in hashes.iter().zip(bodies) {
+        position = position.next();
+        lines.push(line(position, *hash, Arc::from(*body))?);
+    }
+    take_in(store, lines).await
+}
+
+async fn take_in(store: &PostgresStore, lines: Vec<Line>) -> Result<(), StoreError> {
+    let mut access = false;
+    for line in &lines {
+        if let Record::Other(other) = &*line.record {
+            match &other.happening {
+                Happening::Retained { up_to } => store.timeline.retain(*up_to),
+                Happening::Outage(_) | Happening::Collisions { .. } => {}
+                _ => access = true,
+            }
+        }
+    }
+    if access {
+        store.learn_access().await?;
+    }
+    store.timeline.found(&lines);
+    let records: Vec<Arc<Record>> = lines.into_iter().map(|line| line.record).collect();
+    (store.hooks.happened)(&records);
+    Ok(())
 }
 
 /// Tells waiters of this node what others have left for them, until told to stop.
@@ -120,16 +149,22 @@ pub(super) async fn wakings(store: Arc<PostgresStore>, pool: Option<PgPool>) {
         {
             ear = listen(pool).await.ok();
         }
-        tokio::select! {
+        let is_hinted = tokio::select! {
             () = store.stop.cancelled() => return,
-            heard = hear(&mut ear, store.node()) => if !heard { ear = None },
+            heard = hear(&mut ear, store.node()) => {
+                if !heard {
+                    ear = None;
+                }
+                heard
+            }
             () = tokio::time::sleep(LISTEN) => {
                 if store.metrics.waiting.get() == 0 {
                     continue;
                 }
+                false
             }
-        }
-        if let Err(error) = tell(&store, &mut told).await {
+        };
+        if let Err(error) = tell(&store, is_hinted, &mut told).await {
             tracing::debug!(%error, "what waiters are to be told could not be read; it is tried again");
         }
     }
@@ -154,7 +189,10 @@ async fn hear(ear: &mut Option<PgListener>, node: i64) -> bool {
 }
 
 /// Tells what there is; what may have to be taken away once more is noted in `told`, since it must not be told once more.
-async fn tell(store: &PostgresStore, told: &mut HashSet<WaiterId>) -> Result<(), StoreError> {
+async fn tell(store: &PostgresStore, is_hinted: bool, told: &mut HashSet<WaiterId>) -> Result<(), StoreError> {
+    if !is_hinted && !queue::are_told(&store.via, store.node()).await? {
+        return Ok(());
+    }
     let mut tx = store.via.begin().await?;
     let wakings = queue::take(&store.via, &mut tx, store.node()).await?;
     if wakings.is_empty() {
@@ -176,18 +214,22 @@ async fn tell(store: &PostgresStore, told: &mut HashSet<WaiterId>) -> Result<(),
     Ok(())
 }
 
-/// Gives nodes a hint, in a transaction of its own: all that give hints commit one after another.
+/// Gives nodes a hint, in a transaction of its own: all that give hints commit one after another. It need not outlive anything, so
+/// nothing is flushed for it, and it is all said at once.
 pub(super) async fn hint(via: &Via, nodes: &[i64]) -> Result<(), StoreError> {
-    let mut tx = via.begin().await?;
-    in_time(via.query(HINT).bind(nodes).execute(&mut *tx)).await?;
-    tx.commit().await?;
-    Ok(())
+    let notify = nodes.iter().map(|node| format!("SELECT pg_notify('{CHANNEL}', '{node}'); "));
+    let hint = format!("BEGIN; SET LOCAL synchronous_commit = off; {}COMMIT", notify.collect::<String>());
+    Link::all_at_once(via, AssertSqlSafe(hint)).await
+}
+
+fn line(position: Position, hash: Hash, body: Arc<str>) -> Result<Line, StoreError> {
+    let record = serde_json::from_str(&body)
+        .map_err(|error| StoreError::corrupt(format_args!("line {} of the timeline: {error}", position.0)))?;
+    Ok(Line { position, hash, body, record: Arc::new(record) })
 }
 
 fn stored_line(position: i64, stored: &[u8], body: String) -> Result<Line, StoreError> {
-    let record = serde_json::from_str(&body)
-        .map_err(|error| StoreError::corrupt(format_args!("line {position} of the timeline: {error}")))?;
-    Ok(Line { position: Position(position), hash: hash(stored)?, body: Arc::from(body), record: Arc::new(record) })
+    line(Position(position), hash(stored)?, Arc::from(body))
 }
 
 pub(super) async fn read(via: &Via, after: Position, limit: u32) -> Result<(Vec<Line>, Position), StoreError> {

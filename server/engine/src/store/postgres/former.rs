@@ -7,6 +7,7 @@ use domain::lease::{Change, FencingToken, Lease, LeaseId};
 use sqlx::{PgConnection, Row as _};
 
 use super::link::in_time;
+use super::log;
 use super::rows::{self, grant_columns};
 use super::via::Via;
 use crate::error::StoreError;
@@ -56,7 +57,7 @@ pub(super) async fn load(
             // They moved on in between; what they have now would be applied twice.
             continue;
         }
-        for body in &tail {
+        for body in tail.iter().flat_map(|row| log::lines(row)) {
             follow(&mut leases, body)?;
         }
         let of_its_key = |(key, token): &(LeaseKey, FencingToken)| {

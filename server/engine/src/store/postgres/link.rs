@@ -4,10 +4,9 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres};
+use sqlx::{PgConnection, SqlSafeStr};
 
-use super::via::Via;
+use super::via::{Borrowed, Via};
 use crate::error::StoreError;
 
 /// How long the database may take for one step. A network that swallows everything would hold a lane for ever.
@@ -54,7 +53,13 @@ impl Beginning {
 }
 
 /// A transaction.
-pub(crate) struct Link(Option<PoolConnection<Postgres>>);
+pub(crate) struct Link {
+    borrowed: Option<Borrowed>,
+    /// Where the connection is given back.
+    via: Via,
+    /// One statement that is a transaction by itself.
+    single: bool,
+}
 
 /// How a commit failed.
 pub(super) enum Failed {
@@ -78,6 +83,22 @@ impl Link {
         Self::begin_with(via, if via.is_pooled() { BEGIN_POOLED } else { BEGIN }).await
     }
 
+    /// For one statement, and what it did is committed with it. That saves the database two questions of three.
+    pub(super) async fn for_one(via: &Via) -> Result<Self, StoreError> {
+        if via.is_pooled() {
+            return Self::begin(via).await;
+        }
+        Ok(Self { borrowed: Some(via.borrow().await?), via: via.clone(), single: true })
+    }
+
+    /// Carries out a transaction from BEGIN to COMMIT of which nothing is asked.
+    pub(super) async fn all_at_once(via: &Via, sql: impl SqlSafeStr) -> Result<(), StoreError> {
+        let mut link = Self { borrowed: Some(via.borrow().await?), via: via.clone(), single: true };
+        in_time(sqlx::raw_sql(sql).execute(link.db()?)).await?;
+        link.give_back();
+        Ok(())
+    }
+
     /// Begins one that changes leases.
     pub(super) async fn begin_writing(via: &Via, Beginning(sql): Beginning) -> Result<Self, StoreError> {
         Self::begin_with(via, sql).await
@@ -86,10 +107,13 @@ impl Link {
     async fn begin_with(via: &Via, sql: &'static str) -> Result<Self, StoreError> {
         let mut attempts = 0;
         loop {
-            let mut link = Self(Some(via.pool().acquire().await?));
+            let mut link = Self { borrowed: Some(via.borrow().await?), via: via.clone(), single: false };
             match link.send(sql).await {
                 // This connection was cut since it was last used; others may have been, too.
-                Err(error) if error.is_cut() && attempts < via.pool().options().get_max_connections() => attempts += 1,
+                Err(error) if error.is_cut() && attempts < via.pool().options().get_max_connections() => {
+                    via.distrust_idle();
+                    attempts += 1;
+                }
                 begun => {
                     begun?;
                     return Ok(link);
@@ -99,13 +123,13 @@ impl Link {
     }
 
     /// No transaction.
-    pub(super) const fn none() -> Self {
-        Self(None)
+    pub(super) fn none(via: &Via) -> Self {
+        Self { borrowed: None, via: via.clone(), single: false }
     }
 
     /// The connection, for one step that is [in time](in_time) or the end of this transaction.
     pub(super) fn db(&mut self) -> Result<&mut PgConnection, StoreError> {
-        self.0.as_deref_mut().ok_or(StoreError::Closed)
+        self.borrowed.as_mut().map(|borrowed| &mut *borrowed.connection).ok_or(StoreError::Closed)
     }
 
     async fn send(&mut self, sql: &'static str) -> Result<(), StoreError> {
@@ -120,7 +144,8 @@ impl Link {
 
     /// The same, telling whether it may have happened although it failed.
     pub(super) async fn try_commit(mut self) -> Result<(), Failed> {
-        match self.send(COMMIT).await {
+        let ended = if self.single { Ok(()) } else { self.send(COMMIT).await };
+        match ended {
             Ok(()) => {
                 self.give_back();
                 Ok(())
@@ -134,14 +159,16 @@ impl Link {
 
     pub(super) async fn rollback(mut self) {
         // Else the connection is cut, which comes to the same.
-        if self.send(ROLLBACK).await.is_ok() {
+        if self.single || self.send(ROLLBACK).await.is_ok() {
             self.give_back();
         }
     }
 
-    /// Back to the pool.
+    /// For others to use.
     fn give_back(&mut self) {
-        drop(self.0.take());
+        if let Some(borrowed) = self.borrowed.take() {
+            self.via.give_back(borrowed);
+        }
     }
 }
 
@@ -149,20 +176,23 @@ impl Deref for Link {
     type Target = PgConnection;
     fn deref(&self) -> &PgConnection {
         // It is given back only at the end of the transaction, which takes the link.
-        self.0.as_deref().expect("a transaction that has begun")
+        self.borrowed.as_ref().map(|borrowed| &*borrowed.connection).expect("a transaction that has begun")
     }
 }
 
 impl DerefMut for Link {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        self.0.as_deref_mut().expect("a transaction that has begun")
+        self.borrowed.as_mut().map(|borrowed| &mut *borrowed.connection).expect("a transaction that has begun")
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            drop(connection.detach());
+        if let Some(borrowed) = self.borrowed.take() {
+            drop(borrowed.connection.detach());
+            if self.single {
+                self.via.distrust_idle();
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod kept;
 mod life;
 mod link;
 mod lists;
+mod log;
 mod open;
 mod project;
 mod queue;
@@ -98,11 +99,15 @@ pub struct PostgresStore {
     outages: Mutex<Vec<(i64, Outage)>>,
     /// How often access had been changed when the directory was read.
     access_seen: Mutex<i64>,
+    /// One at a time takes lines in.
+    following: tokio::sync::Mutex<()>,
     /// One reading of access at a time.
     learning: tokio::sync::Mutex<()>,
     /// Something was committed here.
     logged: Notify,
-    /// Lines were sequenced here.
+    /// Somebody waits for what was committed to be sequenced.
+    wanted: Notify,
+    /// Lines were sequenced here, and must be read.
     moved: Notify,
     /// The token by which this node sequences, if it does.
     term: watch::Sender<Option<i64>>,
@@ -152,8 +157,10 @@ impl PostgresStore {
             queues: queue::Seen::default(),
             outages: Mutex::default(),
             access_seen: Mutex::new(access),
+            following: tokio::sync::Mutex::default(),
             learning: tokio::sync::Mutex::default(),
             logged: Notify::new(),
+            wanted: Notify::new(),
             moved: Notify::new(),
             term: watch::Sender::new(None),
             on_duty_until: AtomicI64::new(0),
@@ -205,7 +212,7 @@ impl PostgresStore {
 
     /// How far the read models have come.
     async fn applied(&self) -> Result<Position, StoreError> {
-        follow::ends(&self.via).await.map(|(_, applied)| applied)
+        follow::ends(&self.via, self.via.begin().await?).await.map(|(_, applied)| applied)
     }
 
     async fn record_outage(&self) -> Result<(), StoreError> {
@@ -301,7 +308,7 @@ impl PostgresStore {
             logged = Some(i64::MAX);
         }
         while let Some(last) = logged {
-            self.logged.notify_one();
+            self.wanted.notify_one();
             tokio::select! {
                 () = &mut over => return Ok(()),
                 () = tokio::time::sleep(LOOK) => {}
@@ -429,8 +436,8 @@ impl Keeper for Arc<PostgresStore> {
             if let Err(error) = life::leave(&self.via, self.node).await {
                 tracing::warn!(%error, "this node could not take its leave; others will notice");
             }
-            self.reading.pool().close().await;
-            self.via.pool().close().await;
+            self.reading.close().await;
+            self.via.close().await;
         })
     }
 }

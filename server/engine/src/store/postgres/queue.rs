@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::lease::{Queue, Refusal, Reply, Waiter, WaiterId};
 use domain::{LeaseKey, Timestamp};
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryAs;
+use sqlx::{PgConnection, Postgres};
 
-use super::link::in_time;
+use super::link::{Link, in_time};
 use super::via::Via;
 use crate::engine::idempotency::IdempotencyId;
 use crate::error::StoreError;
@@ -15,18 +17,25 @@ use crate::store::{Elsewhere, Waking};
 
 const LOAD: &str = "-- load waiters\nSELECT lease_key, body, caller, key, fingerprint FROM job_leases.waiters \
      WHERE lease_key = ANY($1) ORDER BY lease_key, place";
-/// In the order in which they came.
-const JOIN: &str = "-- join queues\nINSERT INTO job_leases.waiters (lease_key, waiter, node, body, caller, key, fingerprint) \
-     SELECT d.lease_key, d.waiter, $1, d.body, d.caller, d.key, d.fingerprint \
-     FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[]) \
-     WITH ORDINALITY AS d (lease_key, waiter, body, caller, key, fingerprint, n) ORDER BY d.n";
-const LEAVE: &str = "-- leave queues\nDELETE FROM job_leases.waiters WHERE waiter = ANY($1)";
-const WAKE: &str = "-- wake elsewhere\nINSERT INTO job_leases.wakings (waiter, node, told_at, result, is_kept) \
-     SELECT d.waiter, d.node, $1, d.result, d.is_kept \
-     FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::boolean[]) AS d (waiter, node, result, is_kept) \
-     ON CONFLICT DO NOTHING";
+/// How queues change and what waiters of other nodes are told, as parts of a greater statement. Callers join in the order in which they
+/// came.
+macro_rules! queue_changes {
+    () => {
+        "gone AS (DELETE FROM job_leases.waiters WHERE waiter = ANY($11)), \
+         joined AS (INSERT INTO job_leases.waiters (lease_key, waiter, node, body, caller, key, fingerprint) \
+         SELECT d.lease_key, d.waiter, $12, d.body, d.caller, d.key, d.fingerprint \
+         FROM unnest($13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::bytea[]) \
+         WITH ORDINALITY AS d (lease_key, waiter, body, caller, key, fingerprint, n) ORDER BY d.n), \
+         told AS (INSERT INTO job_leases.wakings (waiter, node, told_at, result, is_kept) \
+         SELECT d.waiter, d.node, $19, d.result, d.is_kept \
+         FROM unnest($20::bigint[], $21::bigint[], $22::text[], $23::boolean[]) AS d (waiter, node, result, is_kept) \
+         ON CONFLICT DO NOTHING), "
+    };
+}
+pub(super) use queue_changes;
 const TAKE: &str = "-- take wakings\nDELETE FROM job_leases.wakings WHERE node = $1 \
      RETURNING waiter, told_at, result, is_kept";
+const ARE_TOLD: &str = "-- are there wakings\nSELECT EXISTS (SELECT 1 FROM job_leases.wakings WHERE node = $1)";
 /// That many wait at other nodes than this.
 const COUNT: &str = "-- waiting elsewhere\nSELECT count(*) FROM job_leases.waiters WHERE node <> $1";
 /// Keys with waiters whose node is gone.
@@ -40,7 +49,7 @@ const UNTAKEN: &str = "-- untaken wakings\nDELETE FROM job_leases.wakings AS w W
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![LOAD, JOIN, LEAVE, WAKE, TAKE, COUNT, FORSAKEN, UNTAKEN]
+    vec![LOAD, TAKE, ARE_TOLD, COUNT, FORSAKEN, UNTAKEN]
 }
 
 /// A waiter's name begins with its node's number, so that names are unique and tell where to go.
@@ -191,60 +200,42 @@ impl Changes {
         Some(waiting)
     }
 
-    /// Writes them.
-    pub(super) async fn write(&self, via: &Via, db: &mut PgConnection, node: i64) -> Result<(), StoreError> {
-        if !self.left.is_empty() {
-            in_time(via.query(LEAVE).bind(&self.left).execute(&mut *db)).await?;
-        }
-        if self.joined.is_empty() {
-            return Ok(());
-        }
-        let mut keys = Vec::with_capacity(self.joined.len());
-        let mut waiters = Vec::with_capacity(self.joined.len());
-        let mut bodies = Vec::with_capacity(self.joined.len());
-        let (mut callers, mut names, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
-        for (key, waiter, request) in &self.joined {
-            keys.push(key.as_str());
-            waiters.push(waiter.id.0.cast_signed());
-            bodies.push(serde_json::to_string(&**waiter).map_err(StoreError::corrupt)?);
-            callers.push(request.as_ref().map(|(id, _)| id.caller.to_string()));
-            names.push(request.as_ref().map(|(id, _)| id.key.to_string()));
-            fingerprints.push(request.as_ref().map(|(_, fingerprint)| fingerprint.to_vec()));
-        }
-        let join = via
-            .query(JOIN)
-            .bind(node)
-            .bind(keys)
-            .bind(waiters)
-            .bind(bodies)
-            .bind(callers)
-            .bind(names)
-            .bind(fingerprints);
-        in_time(join.execute(db)).await?;
-        Ok(())
+    pub(super) const fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.joined.is_empty()
     }
-}
 
-/// Leaves word for waiters of other nodes; which nodes.
-pub(super) async fn wake(
-    via: &Via,
-    db: &mut PgConnection,
-    wakings: &[Waking],
-    now: Timestamp,
-) -> Result<Vec<i64>, StoreError> {
-    if wakings.is_empty() {
-        return Ok(Vec::new());
+    /// Binds them, and what is left for waiters of other nodes, to a statement that ends so; at which nodes these are.
+    pub(super) fn bind<'q, O>(
+        &'q self,
+        query: QueryAs<'q, Postgres, O, PgArguments>,
+        node: i64,
+        wakings: &'q [Waking],
+        now: Timestamp,
+    ) -> Result<(QueryAs<'q, Postgres, O, PgArguments>, Vec<i64>), StoreError> {
+        let joined = || self.joined.iter();
+        let mut bodies = Vec::with_capacity(self.joined.len());
+        for (_, waiter, _) in joined() {
+            bodies.push(serde_json::to_string(&**waiter).map_err(StoreError::corrupt)?);
+        }
+        let requests = || joined().map(|(_, _, request)| request.as_ref());
+        let keys: Vec<&str> = joined().map(|(key, ..)| key.as_str()).collect();
+        let waiters: Vec<i64> = joined().map(|(_, waiter, _)| waiter.id.0.cast_signed()).collect();
+        let callers: Vec<Option<&str>> = requests().map(|request| request.map(|(id, _)| &*id.caller)).collect();
+        let names: Vec<Option<&str>> = requests().map(|request| request.map(|(id, _)| &*id.key)).collect();
+        let fingerprints: Vec<Option<&[u8]>> =
+            requests().map(|request| request.map(|(_, fingerprint)| fingerprint.as_slice())).collect();
+        let query = query.bind(&self.left).bind(node).bind(keys).bind(waiters).bind(bodies);
+        let query = query.bind(callers).bind(names).bind(fingerprints);
+
+        let mut results = Vec::with_capacity(wakings.len());
+        for waking in wakings {
+            results.push(serde_json::to_string(&waking.result).map_err(StoreError::corrupt)?);
+        }
+        let woken: Vec<i64> = wakings.iter().map(|waking| waking.waiter.0.cast_signed()).collect();
+        let nodes: Vec<i64> = wakings.iter().map(|waking| node_of(waking.waiter)).collect();
+        let kept: Vec<bool> = wakings.iter().map(|waking| waking.is_kept).collect();
+        Ok((query.bind(now.as_micros()).bind(woken).bind(nodes.clone()).bind(results).bind(kept), nodes))
     }
-    let mut results = Vec::with_capacity(wakings.len());
-    for waking in wakings {
-        results.push(serde_json::to_string(&waking.result).map_err(StoreError::corrupt)?);
-    }
-    let waiters: Vec<i64> = wakings.iter().map(|waking| waking.waiter.0.cast_signed()).collect();
-    let nodes: Vec<i64> = wakings.iter().map(|waking| node_of(waking.waiter)).collect();
-    let kept: Vec<bool> = wakings.iter().map(|waking| waking.is_kept).collect();
-    let wake = via.query(WAKE).bind(now.as_micros()).bind(waiters).bind(&nodes).bind(results).bind(kept);
-    in_time(wake.execute(db)).await?;
-    Ok(nodes)
 }
 
 type Row = (i64, i64, String, bool);
@@ -262,6 +253,14 @@ fn wakings(rows: Vec<Row>) -> Result<Vec<(Waking, Timestamp)>, StoreError> {
 /// What waiters of this node are to be told, and of which time it is. It is taken away: it is told once.
 pub(super) async fn take(via: &Via, db: &mut PgConnection, node: i64) -> Result<Vec<(Waking, Timestamp)>, StoreError> {
     wakings(in_time(via.query_as(TAKE).bind(node).fetch_all(db)).await?)
+}
+
+/// Whether waiters of this node are to be told anything.
+pub(super) async fn are_told(via: &Via, node: i64) -> Result<bool, StoreError> {
+    let mut look = Link::for_one(via).await?;
+    let are_told = in_time(via.query_scalar(ARE_TOLD).bind(node).fetch_one(&mut *look)).await?;
+    look.commit().await?;
+    Ok(are_told)
 }
 
 /// Keys with waiters whose node was not seen for so long (microseconds), and what such waiters were to be told.

@@ -7,20 +7,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::postgres::PgBindIterExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::PostgresStore;
-use super::link::in_time;
+use super::link::{Link, in_time};
 use super::open::hash;
 use super::project::ViewWriter;
+use super::{PostgresStore, follow, log};
 use crate::error::StoreError;
-use crate::timeline::{self, Position, chain};
+use crate::timeline::{self, Hash, Position, chain};
 
-/// So many lines at once.
-const PIECE: i64 = 4_096;
+/// So many rows of the log at once.
+const PIECE: i64 = 256;
 
 /// How long to wait for more when there was nothing; committing at this node ends it.
 const IDLE: Duration = Duration::from_millis(10);
+
+/// How long lines may wait for company before they are moved, unless somebody waits for a list: to move them costs about the same for
+/// one and for many, and streams are not held up so that anybody would notice.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// How long lines may wait for company before the read models are written.
 const LINGER: Duration = Duration::from_millis(100);
@@ -32,10 +37,11 @@ const MOVE: &str = "-- move to timeline\nWITH duty AS (SELECT 1 FROM job_leases.
      WHERE name = 'sequencer' AND token = $1 FOR SHARE), \
      moved AS (UPDATE job_leases.head SET position = $2, hash = $3 \
      WHERE id = 1 AND position = $4 AND EXISTS (SELECT 1 FROM duty) RETURNING 1), \
-     gone AS (DELETE FROM job_leases.log AS l USING unnest($5::bigint[]) AS d (id) \
-     WHERE l.id = d.id AND EXISTS (SELECT 1 FROM moved) RETURNING l.id, l.body) \
-     INSERT INTO job_leases.timeline (position, hash, body) SELECT d.position, d.hash, g.body FROM gone AS g \
-     JOIN unnest($5::bigint[], $6::bigint[], $7::bytea[]) AS d (id, position, hash) ON d.id = g.id";
+     gone AS (DELETE FROM job_leases.log WHERE id = ANY($5) AND EXISTS (SELECT 1 FROM moved) RETURNING 1), \
+     added AS (INSERT INTO job_leases.timeline (position, hash, body) \
+     SELECT d.position, d.hash, d.body FROM unnest($6::bigint[], $7::bytea[], $8::text[]) AS d (position, hash, body) \
+     WHERE EXISTS (SELECT 1 FROM moved) RETURNING 1) \
+     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM added)";
 
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
@@ -72,60 +78,85 @@ pub(super) async fn run(store: Arc<PostgresStore>) {
 
 /// Moves what is there until the duty is another's.
 async fn sequence(store: &PostgresStore, token: i64) {
+    let mut end = None;
     loop {
-        match step(store, token).await {
-            Ok(Some(moved)) => {
-                store.moved.notify_one();
-                if moved == PIECE {
-                    continue;
-                }
-            }
-            Ok(None) => {
+        let pause = match step(store, token, &mut end).await {
+            Ok(Step::Moved) => Some(GATHER),
+            Ok(Step::Nothing) => None,
+            Ok(Step::Elsewhere) => {
                 tracing::info!("the timeline is sequenced by another node now");
                 return;
             }
             Err(error) => {
                 tracing::warn!(%error, "the timeline could not be sequenced; it is tried again");
+                end = None;
                 tokio::time::sleep(IDLE * 10).await;
+                continue;
             }
-        }
+        };
         tokio::select! {
-            () = store.logged.notified() => {}
-            () = tokio::time::sleep(IDLE) => {}
+            () = store.wanted.notified() => {}
+            () = store.logged.notified(), if pause.is_none() => {}
+            () = tokio::time::sleep(pause.unwrap_or(IDLE)) => {}
         }
     }
 }
 
-/// Moves the lines that are there; how many, or none if the duty is another's.
-async fn step(store: &PostgresStore, token: i64) -> Result<Option<i64>, StoreError> {
+enum Step {
+    /// Lines were moved; there may be more.
+    Moved,
+    /// There were none.
+    Nothing,
+    /// The duty is another node's.
+    Elsewhere,
+}
+
+/// Moves the lines that are there. Where the timeline ends is known from the step before, or read; whether it still does is
+/// compared when they are moved.
+async fn step(store: &PostgresStore, token: i64, end: &mut Option<(Position, Hash)>) -> Result<Step, StoreError> {
     let via = &store.via;
-    let mut tx = via.begin().await?;
-    let found: Vec<(i64, String)> = in_time(via.query_as(READ).bind(PIECE).fetch_all(&mut *tx)).await?;
+    let mut look = Link::for_one(via).await?;
+    let found: Vec<(i64, String)> = in_time(via.query_as(READ).bind(PIECE).fetch_all(&mut *look)).await?;
+    look.commit().await?;
     if found.is_empty() {
-        tx.rollback().await;
-        return Ok(Some(0));
+        return Ok(Step::Nothing);
     }
-    let (last, last_hash): (i64, Vec<u8>) = in_time(via.query_as(HEAD).fetch_one(&mut *tx)).await?;
-    let (mut position, mut end) = (Position(last), hash(&last_hash)?);
-    let mut ids = Vec::with_capacity(found.len());
-    let mut positions = Vec::with_capacity(found.len());
-    let mut hashes = Vec::with_capacity(found.len());
-    for (id, body) in &found {
+    let mut tx = via.begin().await?;
+    let (last, last_hash) = match *end {
+        Some(end) => end,
+        None => {
+            let (last, last_hash): (i64, Vec<u8>) = in_time(via.query_as(HEAD).fetch_one(&mut *tx)).await?;
+            (Position(last), hash(&last_hash)?)
+        }
+    };
+    let (mut position, mut chained) = (last, last_hash);
+    let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+    let (mut positions, mut hashes, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+    for body in found.iter().flat_map(|(_, row)| log::lines(row)) {
         position = position.next();
-        end = chain(&end, position, body);
-        ids.push(*id);
+        chained = chain(&chained, position, body);
         positions.push(position.0);
-        hashes.push(end.to_vec());
+        hashes.push(chained);
+        bodies.push(body);
     }
-    let count = ids.len() as u64;
-    let query = via.query(MOVE).bind(token).bind(position.0).bind(end.as_slice()).bind(last);
-    let moved = in_time(query.bind(ids).bind(positions).bind(hashes).execute(&mut *tx)).await?.rows_affected();
-    if moved != count {
+    let expected = (ids.len() as i64, bodies.len() as i64);
+    let query = via.query_as(MOVE).bind(token).bind(position.0).bind(chained.as_slice()).bind(last.0).bind(&ids);
+    let query = query.bind(positions).bind(hashes.iter().map(Hash::as_slice).bind_iter()).bind(&bodies);
+    let moved: (i64, i64) = in_time(query.fetch_one(&mut *tx)).await?;
+    if moved != expected {
         tx.rollback().await;
-        return Ok(None);
+        return Ok(Step::Elsewhere);
     }
+    // Until it is known that it was committed nothing is.
+    *end = None;
     tx.commit().await?;
-    Ok(Some(i64::try_from(count).unwrap_or(PIECE)))
+    *end = Some((position, chained));
+    if let Err(error) = follow::moved(store, last, &hashes, &bodies).await {
+        // They are read from the database instead.
+        tracing::debug!(%error, "lines that were moved here could not be taken in");
+        store.moved.notify_one();
+    }
+    Ok(Step::Moved)
 }
 
 /// Keeps the read models behind the timeline while this node sequences it.

@@ -152,6 +152,6 @@ impl Target {
     }
 
     pub(crate) async fn close(self) {
-        self.0.pool().close().await;
+        self.0.close().await;
     }
 }

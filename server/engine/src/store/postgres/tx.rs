@@ -7,39 +7,56 @@ use domain::lease::{FencingToken, KeyState, Lease, Outage, Room};
 use domain::{LeaseKey, Timestamp};
 
 use super::link::{Failed, Link, in_time};
-use super::queue::{self, Waiting};
-use super::{PostgresStore, access, former, retention};
+use super::queue::{self, Waiting, queue_changes};
+use super::{PostgresStore, access, former, log, retention};
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
 use crate::store::{Batch, CommitError, Locked, Needs, Recalled, Tx};
 use crate::timeline::Record;
 
-/// What is locked by others is passed over: it is not waited for.
-const LOCK_FREE: &str = "-- lock keys that are free\nSELECT lease_key, state, outage, waiting, queue FROM job_leases.keys \
-     WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE SKIP LOCKED";
-/// In the order of their names, so that two who wait never wait for each other.
-const LOCK_ALL: &str = "-- lock keys\nSELECT lease_key, state, outage, waiting, queue FROM job_leases.keys \
-     WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE";
+/// Waits for keys, in the order of their names, so that two who wait never wait for each other.
+const WAIT: &str =
+    "-- wait for keys\nSELECT FROM job_leases.keys WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE";
 const KNOWN: &str = "-- known keys\nSELECT lease_key FROM job_leases.keys WHERE lease_key = ANY($1)";
-/// A statement of its own, since the clock of one that waits for locks may have been read before it had them. Tokens are drawn
-/// here for the same reason: for each key they rise with every grant.
-const AFTER_LOCKS: &str = "-- after the locks\nSELECT job_leases.clock(), s.lived_at, s.outages, a.changes, \
-     ARRAY(SELECT n.node FROM job_leases.nodes AS n WHERE n.seen_at > job_leases.clock() - $2), \
-     ARRAY(SELECT nextval('job_leases.tokens_given') FROM generate_series(1, $1)) \
-     FROM job_leases.service AS s, job_leases.access AS a WHERE s.id = 1 AND a.id = 1";
+/// Locks keys and reads them; what others have locked is passed over and not waited for. The time is read and tokens are drawn
+/// when all that can be locked is locked: what is asked of `found`, which counts, comes after it. So for each key tokens rise with
+/// every grant. What the other tables say is as of the start of the statement, before which this transaction had the lock that
+/// keeps outages from being recorded.
+const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT lease_key, state, outage, waiting, queue \
+     FROM job_leases.keys WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE SKIP LOCKED), \
+     found AS (SELECT array_agg(lease_key) AS keys, array_agg(state) AS states, array_agg(outage) AS outages, \
+     array_agg(waiting) AS waiting, array_agg(queue) AS queues, coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
+     SELECT f.keys, f.states, f.outages AS outages_seen, f.waiting, f.queues, s.lived_at, s.outages AS outage, \
+     a.changes AS access, ARRAY(SELECT n.node FROM job_leases.nodes AS n WHERE n.seen_at > job_leases.clock() - $4) AS live, \
+     CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS told, \
+     ARRAY(SELECT nextval('job_leases.tokens_given') \
+     FROM generate_series(1, CASE WHEN f.all_waiting > 0 THEN $2::integer + $3::integer ELSE $2::integer END)) AS tokens \
+     FROM found AS f, job_leases.service AS s, job_leases.access AS a WHERE s.id = 1 AND a.id = 1";
 const LOCK_ACCESS: &str = "-- lock access\nSELECT changes FROM job_leases.access WHERE id = 1 FOR NO KEY UPDATE";
 /// Keys that nobody had before are inserted only here: should another node have been first, nothing of this happens. Log ids are
 /// drawn in the order of what happened.
-const WRITE: &str = "-- write\nWITH made AS (INSERT INTO job_leases.keys (lease_key, state, outage, waiting, queue) \
-     SELECT d.lease_key, d.state, $1, d.waiting, d.queue \
-     FROM unnest($2::text[], $3::text[], $4::integer[], $5::bigint[]) AS d (lease_key, state, waiting, queue) \
-     ORDER BY d.lease_key ON CONFLICT DO NOTHING RETURNING 1), \
-     changed AS (UPDATE job_leases.keys AS k SET state = d.state, outage = $1, waiting = d.waiting, queue = d.queue \
-     FROM unnest($6::text[], $7::text[], $8::integer[], $9::bigint[]) AS d (lease_key, state, waiting, queue) \
-     WHERE k.lease_key = d.lease_key RETURNING 1), \
-     logged AS (INSERT INTO job_leases.log (body) SELECT d.body FROM unnest($10::text[]) WITH ORDINALITY AS d (body, n) \
-     ORDER BY d.n RETURNING 1) \
-     SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM changed), (SELECT count(*) FROM logged)";
+macro_rules! write {
+    ($name:literal, $queues:expr) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nWITH made AS (INSERT INTO job_leases.keys (lease_key, state, outage, waiting, queue) \
+             SELECT d.lease_key, d.state, $1, d.waiting, d.queue \
+             FROM unnest($2::text[], $3::text[], $4::integer[], $5::bigint[]) AS d (lease_key, state, waiting, queue) \
+             ORDER BY d.lease_key ON CONFLICT DO NOTHING RETURNING 1), \
+             changed AS (UPDATE job_leases.keys AS k SET state = d.state, outage = $1, waiting = d.waiting, queue = d.queue \
+             FROM unnest($6::text[], $7::text[], $8::integer[], $9::bigint[]) AS d (lease_key, state, waiting, queue) \
+             WHERE k.lease_key = d.lease_key RETURNING 1), ",
+            $queues,
+            "logged AS (INSERT INTO job_leases.log (body) SELECT d.body \
+             FROM unnest($10::text[]) WITH ORDINALITY AS d (body, n) ORDER BY d.n RETURNING 1) \
+             SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM changed), (SELECT count(*) FROM logged)"
+        )
+    };
+}
+const WRITE: &str = write!("write", "");
+/// The same, and how queues change.
+const WRITE_QUEUES: &str = write!("write with queues", queue_changes!());
 const REMEMBER: &str = "-- remember\nINSERT INTO job_leases.idempotency (caller, key, fingerprint, answer, created_at) \
      SELECT d.caller, d.key, d.fingerprint, d.answer, d.created_at \
      FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[]) \
@@ -54,7 +71,7 @@ const IN_PROGRESS: &str = "-- requests that wait\nSELECT q.caller, q.key, q.fing
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![LOCK_FREE, LOCK_ALL, KNOWN, AFTER_LOCKS, LOCK_ACCESS, WRITE, REMEMBER, RECALL, IN_PROGRESS]
+    vec![WAIT, KNOWN, READ, LOCK_ACCESS, WRITE, WRITE_QUEUES, REMEMBER, RECALL, IN_PROGRESS]
 }
 
 /// A node that was not seen for so long (microseconds) is taken for dead.
@@ -89,8 +106,37 @@ struct Row {
     waiting: Arc<Waiting>,
 }
 
+/// A row of a key: its name, state, last outage, how many wait, and how often the queue has changed.
 type Found = (String, String, i64, i32, i64);
-type After = (i64, i64, i64, i64, Vec<i64>, Vec<i64>);
+
+/// What else was read with the rows.
+#[derive(sqlx::FromRow)]
+struct Read {
+    keys: Option<Vec<String>>,
+    states: Option<Vec<String>>,
+    outages_seen: Option<Vec<i64>>,
+    waiting: Option<Vec<i32>>,
+    queues: Option<Vec<i64>>,
+    lived_at: i64,
+    /// The last outage.
+    outage: i64,
+    /// How often access was changed.
+    access: i64,
+    live: Vec<i64>,
+    told: i64,
+    tokens: Vec<i64>,
+}
+
+impl Read {
+    fn rows(&mut self) -> impl Iterator<Item = Found> + use<> {
+        let keys = self.keys.take().into_iter().flatten();
+        let (states, outages) = (self.states.take(), self.outages_seen.take());
+        let (waiting, queues) = (self.waiting.take(), self.queues.take());
+        let rows = keys.zip(states.into_iter().flatten()).zip(outages.into_iter().flatten());
+        let rows = rows.zip(waiting.into_iter().flatten()).zip(queues.into_iter().flatten());
+        rows.map(|((((key, state), outage), waiting), queue)| (key, state, outage, waiting, queue))
+    }
+}
 
 impl<'s> PostgresTx<'s> {
     pub(super) fn new(store: &'s PostgresStore, link: Link) -> Self {
@@ -108,23 +154,20 @@ impl<'s> PostgresTx<'s> {
     }
 
     /// Locks the rows of these keys, and reads what else must be read after that.
-    async fn read(&mut self, needs: &Needs<'_>, names: &[&str]) -> Result<(Vec<Found>, After), StoreError> {
+    async fn read(&mut self, needs: &Needs<'_>, names: &[&str]) -> Result<Read, StoreError> {
         let via = &self.store.via;
-        let lock = if needs.patient { LOCK_ALL } else { LOCK_FREE };
-        let found: Vec<Found> = if names.is_empty() {
-            Vec::new()
-        } else {
-            in_time(via.query_as(lock).bind(names).fetch_all(self.link.db()?)).await?
-        };
+        if needs.patient {
+            in_time(via.query(WAIT).bind(names).execute(self.link.db()?)).await?;
+        }
         if needs.access {
             in_time(via.query(LOCK_ACCESS).execute(self.link.db()?)).await?;
         }
         // Whoever waits, in this batch or before it, may be granted a key by any command.
-        let waits = needs.waits || found.iter().any(|(.., waiting, _)| *waiting > 0);
-        let tokens = needs.grants + if waits { needs.commands } else { 0 };
-        let tokens = i32::try_from(tokens).map_err(StoreError::corrupt)?;
-        let after = via.query_as(AFTER_LOCKS).bind(tokens).bind(UNSEEN).fetch_one(self.link.db()?);
-        Ok((found, in_time(after).await?))
+        let grants = needs.grants + if needs.waits { needs.commands } else { 0 };
+        let grants = i32::try_from(grants).map_err(StoreError::corrupt)?;
+        let commands = if needs.waits { 0 } else { i32::try_from(needs.commands).map_err(StoreError::corrupt)? };
+        let read = via.query_as(READ).bind(names).bind(grants).bind(commands).bind(UNSEEN);
+        in_time(read.fetch_one(self.link.db()?)).await
     }
 
     /// Keys among these that are there, so that others have them locked.
@@ -165,13 +208,16 @@ impl<'s> PostgresTx<'s> {
         for record in &batch.records {
             bodies.push(serde_json::to_string(record).map_err(StoreError::corrupt)?);
         }
+        let bodies = log::rows(bodies);
         let (store, outage) = (self.store, self.outage);
         let via = &store.via;
         let db = self.link.db()?;
         let expected = (made.len(), changed.len(), bodies.len() as i64);
-        if expected != (0, 0, 0) {
-            let write = via
-                .query_as(WRITE)
+        let has_queues = !queues.is_empty() || !batch.wakings.is_empty();
+        let mut nodes = Vec::new();
+        if expected != (0, 0, 0) || has_queues {
+            let mut write = via
+                .query_as(if has_queues { WRITE_QUEUES } else { WRITE })
                 .bind(outage)
                 .bind(made.keys)
                 .bind(made.states)
@@ -182,13 +228,14 @@ impl<'s> PostgresTx<'s> {
                 .bind(changed.waiting)
                 .bind(changed.queues)
                 .bind(bodies);
+            if has_queues {
+                (write, nodes) = queues.bind(write, store.node(), &batch.wakings, self.now)?;
+            }
             let written: (i64, i64, i64) = in_time(write.fetch_one(&mut *db)).await?;
             if written != expected {
                 return Err(StoreError::Overtaken);
             }
         }
-        queues.write(via, db, store.node()).await?;
-        let nodes = queue::wake(via, db, &batch.wakings, self.now).await?;
         if remember(store, db, &batch.remembered).await? != batch.remembered.len() as u64 {
             return Err(StoreError::Overtaken);
         }
@@ -251,30 +298,28 @@ impl Tx for PostgresTx<'_> {
     async fn lock(&mut self, needs: &Needs<'_>) -> Result<Locked, StoreError> {
         let names: Vec<&str> = needs.keys.iter().map(|key| key.as_str()).collect();
         let clock = self.store.clock();
-        let (found, live, tokens, lived_at) = loop {
-            let (found, (told, lived_at, outage, access, live, tokens)) = self.read(needs, &names).await?;
-            clock.observe(Timestamp::from_micros(told));
-            let now = clock.at_least(Timestamp::from_micros(lived_at));
-            if now.as_micros() - lived_at > OUTAGE_AFTER {
+        let mut read = loop {
+            let read = self.read(needs, &names).await?;
+            clock.observe(Timestamp::from_micros(read.told));
+            let now = clock.at_least(Timestamp::from_micros(read.lived_at));
+            if now.as_micros() - read.lived_at > OUTAGE_AFTER {
                 // Nothing is decided before it is recorded.
-                std::mem::replace(&mut self.link, Link::none()).rollback().await;
+                std::mem::replace(&mut self.link, Link::none(&self.store.via)).rollback().await;
                 self.store.record_outage().await?;
                 self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
                 continue;
             }
-            self.outage = outage;
-            self.access = access;
-            break (found, live, tokens, lived_at);
+            break read;
         };
-        self.live = live;
-        self.tokens = tokens.into_iter().map(i64::cast_unsigned).collect();
+        (self.outage, self.access, self.live) = (read.outage, read.access, std::mem::take(&mut read.live));
+        self.tokens = std::mem::take(&mut read.tokens).into_iter().map(i64::cast_unsigned).collect();
         self.store.know_access(self.link.db()?, self.access).await?;
         let outages = self.store.outages(self.link.db()?, self.outage).await?;
 
         let mut rooms = Vec::with_capacity(names.len());
         let mut with_waiters = Vec::new();
-        let mut versions = HashMap::with_capacity(found.len());
-        for (lease_key, state, seen, waiting, version) in found {
+        let mut versions = HashMap::with_capacity(names.len());
+        for (lease_key, state, seen, waiting, version) in read.rows() {
             let mut state: KeyState = serde_json::from_str(&state)
                 .map_err(|error| StoreError::corrupt(format_args!("the state of {lease_key}: {error}")))?;
             for (_, outage) in outages.iter().filter(|(id, _)| *id > seen) {
@@ -318,7 +363,7 @@ impl Tx for PostgresTx<'_> {
             }
         }
         self.now = clock.now();
-        if self.now.as_micros() - lived_at > OUTAGE_AFTER {
+        if self.now.as_micros() - read.lived_at > OUTAGE_AFTER {
             // This node stood still since the mark was read. The next attempt finds the outage, if it was one.
             return Err(StoreError::Overtaken);
         }

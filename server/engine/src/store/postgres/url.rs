@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr as _;
-use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
-use super::via::Via;
+use super::via::{ACQUIRE, Via};
 use crate::error::OpenError;
 
 /// Tells that a pooler in transaction mode is on the way.
@@ -20,9 +19,6 @@ const ALWAYS: [(&str, &str); 2] = [("idle_in_transaction_session_timeout", "3s")
 /// must not be walked, and nothing is gained by planning anew.
 const WRITING: [(&str, &str); 3] =
     [("enable_seqscan", "off"), ("jit", "off"), ("plan_cache_mode", "force_generic_plan")];
-
-/// How long to wait for a connection.
-const ACQUIRE: Duration = Duration::from_secs(2);
 
 /// A PostgreSQL database, and how it is reached. What is printed of it is not its password.
 #[derive(Clone, PartialEq, Eq)]

@@ -27,6 +27,6 @@ pub async fn verify(url: &PostgresUrl) -> Result<Verified, VerifyError> {
     tx.commit().await?;
     let (base, end) = ((Position(base), hash(&base_hash)?), (Position(head), hash(&head_hash)?));
     let checked = check(&StoredLines(via.clone()), base, Some(end)).await;
-    via.pool().close().await;
+    via.close().await;
     checked
 }
