@@ -125,6 +125,9 @@ pub enum StoreError {
     /// Another transaction did the same first; it can be tried again.
     #[error("another transaction came first")]
     Overtaken,
+    /// It was committed with a warning: by one server, and perhaps by no other.
+    #[error("the database committed, but warned: {0}")]
+    Unconfirmed(String),
     /// A stored value is not what this program wrote.
     #[error("the database holds something unexpected: {0}")]
     Corrupt(String),
@@ -149,7 +152,7 @@ impl StoreError {
                 }),
                 _ => false,
             },
-            Self::Behind | Self::Overtaken | Self::Corrupt(_) => false,
+            Self::Behind | Self::Overtaken | Self::Unconfirmed(_) | Self::Corrupt(_) => false,
         }
     }
 

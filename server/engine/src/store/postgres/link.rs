@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::{PgConnection, SqlSafeStr};
 
 use super::via::{Borrowed, Via};
+use super::warned::heeding;
 use crate::error::StoreError;
 
 /// How long the database may take for one step. A network that swallows everything would hold a lane for ever.
@@ -65,7 +66,7 @@ pub(crate) struct Link {
 pub(super) enum Failed {
     /// The database said so: nothing happened.
     Refused(StoreError),
-    /// It said nothing.
+    /// It said nothing; or that it happened there, and perhaps nowhere else.
     Unknown(StoreError),
 }
 
@@ -144,11 +145,12 @@ impl Link {
 
     /// The same, telling whether it may have happened although it failed.
     pub(super) async fn try_commit(mut self) -> Result<(), Failed> {
-        let ended = if self.single { Ok(()) } else { self.send(COMMIT).await };
+        let (ended, warning) = if self.single { (Ok(()), None) } else { heeding(self.send(COMMIT)).await };
         match ended {
             Ok(()) => {
                 self.give_back();
-                Ok(())
+                // Such as that it is not known whether a replica has it: then a server that takes over may not.
+                warning.map_or(Ok(()), |warning| Err(Failed::Unknown(StoreError::Unconfirmed(warning))))
             }
             Err(error @ StoreError::Database(sqlx::Error::Database(_))) if !error.is_away() => {
                 Err(Failed::Refused(error))

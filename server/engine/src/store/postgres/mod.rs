@@ -25,6 +25,7 @@ mod tx;
 mod url;
 mod verify;
 mod via;
+mod warned;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
