@@ -81,7 +81,8 @@ pub(crate) async fn catch_up(timeline: &Timeline, projection: &mut dyn Projectio
     }
 }
 
-/// Applies what comes, which may wait for more for as long as `linger`, until told to stop; then closes the read models.
+/// Applies what comes, which may wait for more for as long as `linger`, until told to stop, or until somebody else has gone on with
+/// them; then closes the read models.
 pub(crate) async fn follow(
     timeline: Arc<Timeline>,
     mut projection: Box<dyn Projection>,
@@ -125,6 +126,8 @@ async fn keep_up(
             let written = write(timeline, projection, &folded);
             match while_writing(timeline, &mut next, written).await {
                 Ok(()) => break,
+                // What was folded does not follow what is there now.
+                Err(ReadError::Store(StoreError::Overtaken)) => return,
                 Err(error) => {
                     tracing::error!(%error, "the read models could not be brought up to the timeline");
                     if pause(&stop).await {

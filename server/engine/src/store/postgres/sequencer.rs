@@ -161,21 +161,24 @@ async fn step(store: &PostgresStore, token: i64, end: &mut Option<(Position, Has
 
 /// Keeps the read models behind the timeline while this node sequences it.
 async fn project(store: Arc<PostgresStore>, over: CancellationToken) {
-    let applied = loop {
-        match store.applied().await {
-            Ok(applied) => break applied,
-            Err(error) => {
-                tracing::warn!(%error, "how far the read models have come could not be read");
-                tokio::select! {
-                    () = over.cancelled() => return,
-                    () = tokio::time::sleep(IDLE * 50) => {}
+    while !over.is_cancelled() {
+        let applied = loop {
+            match store.applied().await {
+                Ok(applied) => break applied,
+                Err(error) => {
+                    tracing::warn!(%error, "how far the read models have come could not be read");
+                    tokio::select! {
+                        () = over.cancelled() => return,
+                        () = tokio::time::sleep(IDLE * 50) => {}
+                    }
                 }
             }
-        }
-    };
-    store.timeline.fold_from(applied);
-    let (_kept, requests) = tokio::sync::mpsc::channel(1);
-    let projection = Box::new(ViewWriter::new(store.via.clone()));
-    let timeline = Arc::clone(&store.timeline);
-    timeline::follow(timeline, projection, |_| {}, requests, LINGER, over).await;
+        };
+        // Whoever had the duty before may still write what it had folded: then once more from there.
+        store.timeline.fold_from(applied);
+        let (_kept, requests) = tokio::sync::mpsc::channel(1);
+        let projection = Box::new(ViewWriter::new(store.via.clone()));
+        let timeline = Arc::clone(&store.timeline);
+        timeline::follow(timeline, projection, |_| {}, requests, LINGER, over.clone()).await;
+    }
 }

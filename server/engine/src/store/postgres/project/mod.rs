@@ -104,9 +104,8 @@ pub(super) async fn write_in(via: &Via, db: &mut PgConnection, folded: &Folded) 
     }
     let before = last.0 - i64::try_from(folded.lines).map_err(StoreError::corrupt)?;
     if before != applied {
-        return Err(StoreError::corrupt(format_args!(
-            "the read models have come to line {applied}, not {before}: another node has gone on with them"
-        )));
+        // Another node has gone on with them: one that had the duty before and did not know yet that it is over.
+        return Err(StoreError::Overtaken);
     }
     for (outage, changes) in &folded.stretches {
         if let Some(outage) = outage {
