@@ -10,7 +10,7 @@ use domain::{Span, Timestamp};
 
 /// How fast server time may be slewed towards the wall clock: 500 millionths, as system clocks are. A holder who counts
 /// a lease on its own monotonic clock should allow for it: a thousandth of the ttl is ample.
-const SLEW_PER_MILLION: i64 = 500;
+pub(crate) const SLEW_PER_MILLION: i64 = 500;
 
 /// How far ahead of itself the clock may have been persisted: no answer carries a later time than what is persisted.
 pub const AHEAD: Span = Span::millis(3_000);

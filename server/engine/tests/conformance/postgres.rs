@@ -19,5 +19,6 @@ mod outage;
 #[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
 mod reference;
 mod retention;
+mod takeover;
 mod timeline;
 mod waiting;

@@ -12,6 +12,7 @@ use domain::{Actor, Timestamp};
 use sqlx::PgConnection;
 
 use super::link::{ALONE, in_time};
+use super::time::{self, Told, told_columns};
 use super::tx::{OUTAGE_AFTER, UNSEEN};
 use super::via::Via;
 use super::{PostgresStore, queue};
@@ -25,7 +26,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A duty is anybody's when it was not kept for so long, in microseconds.
-const DUTY: i64 = 3_000_000;
+pub(super) const DUTY: i64 = 3_000_000;
 
 /// The numbers of nodes that were not seen for so long are forgotten, in microseconds.
 const FORGET: i64 = 60_000_000;
@@ -33,7 +34,11 @@ const FORGET: i64 = 60_000_000;
 const ENTER: &str = "-- enter node\nINSERT INTO job_leases.nodes (node, seen_at, version) \
      VALUES ($1, job_leases.clock(), $2)";
 const NUMBER: &str = "-- number node\nSELECT nextval('job_leases.node')";
-const SEEN: &str = "-- when seen\nSELECT seen_at, job_leases.clock() FROM job_leases.nodes WHERE node = $1";
+const SEEN: &str = concat!(
+    "-- when seen\nSELECT n.seen_at, ",
+    told_columns!(),
+    " FROM job_leases.service AS s LEFT JOIN job_leases.nodes AS n ON n.node = $1 WHERE s.id = 1"
+);
 const SHOW: &str = "-- show life\nUPDATE job_leases.nodes SET seen_at = greatest(seen_at, job_leases.clock()) \
      WHERE node = $1";
 const FORGET_NODES: &str = "-- forget nodes\nDELETE FROM job_leases.nodes WHERE seen_at < job_leases.clock() - $1";
@@ -41,8 +46,6 @@ const LEAVE: &str = "-- leave node\nDELETE FROM job_leases.nodes WHERE node = $1
 /// Not if that would hide an outage.
 const MARK: &str = "-- mark\nUPDATE job_leases.service SET lived_at = greatest(lived_at, $1) \
      WHERE id = 1 AND lived_at >= $1::bigint - $2::bigint";
-const LOCK_MARK: &str =
-    "-- lock mark\nSELECT lived_at, job_leases.clock() FROM job_leases.service WHERE id = 1 FOR UPDATE";
 const INSERT_OUTAGE: &str = "-- record outage\nINSERT INTO job_leases.outages (began, ended, grace) VALUES ($1, $2, $3) \
      RETURNING id";
 const SET_MARK: &str = "-- mark after outage\nUPDATE job_leases.service SET lived_at = $1, outages = $2 WHERE id = 1";
@@ -67,7 +70,6 @@ pub(super) fn statements() -> Vec<&'static str> {
         FORGET_NODES,
         LEAVE,
         MARK,
-        LOCK_MARK,
         INSERT_OUTAGE,
         SET_MARK,
         LOG,
@@ -114,23 +116,31 @@ pub(super) async fn live(store: Arc<PostgresStore>) {
 async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     let via = &store.via;
     let mut tx = via.begin().await?;
-    let seen: Option<(i64, i64)> = in_time(via.query_as(SEEN).bind(store.node()).fetch_optional(&mut *tx)).await?;
-    let now = match seen {
-        Some((seen_at, told)) => {
-            store.clock().observe(Timestamp::from_micros(told));
-            if told - seen_at > UNSEEN {
+    let (seen, told) = loop {
+        let (seen, told) = seen(store, &mut tx).await?;
+        if told.is_good {
+            break (seen, told);
+        }
+        // Whoever lived through it says first by how much the clock of another server is off.
+        tx.rollback().await;
+        store.record_outage().await?;
+        tx = via.begin().await?;
+    };
+    store.clock().observe(told.time());
+    match seen {
+        Some(seen_at) => {
+            if told.clock - seen_at > UNSEEN {
                 store.abandon();
             }
             in_time(via.query(SHOW).bind(store.node()).execute(&mut *tx)).await?;
-            store.clock().now()
         }
         None => {
             // Others have forgotten this node, and with it all who waited here.
             store.abandon();
             in_time(via.query(ENTER).bind(store.node()).bind(env!("CARGO_PKG_VERSION")).execute(&mut *tx)).await?;
-            store.clock().now()
         }
-    };
+    }
+    let now = store.clock().now();
     let mark = via.query(MARK).bind(now.as_micros()).bind(OUTAGE_AFTER).execute(&mut *tx);
     let is_marked = in_time(mark).await?.rows_affected() == 1;
     // Before anything that may be held up by others.
@@ -167,6 +177,13 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// When this node was last seen, if it is still known; and the time.
+async fn seen(store: &PostgresStore, db: &mut PgConnection) -> Result<(Option<i64>, Told), StoreError> {
+    let seen = store.via.query_as(SEEN).bind(store.node()).fetch_one(db);
+    let (seen_at, clock, ahead, since, is_good): (Option<i64>, i64, i64, i64, bool) = in_time(seen).await?;
+    Ok((seen_at, Told::new((clock, ahead, since, is_good))))
+}
+
 /// The token of a duty, if it is this node's.
 async fn take_duty(via: &Via, db: &mut PgConnection, name: &str, node: i64) -> Result<Option<i64>, StoreError> {
     in_time(via.query_scalar(TAKE_DUTY).bind(name).bind(node).bind(DUTY).fetch_optional(db)).await
@@ -181,15 +198,17 @@ pub(super) async fn leave(via: &Via, node: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Records an outage, unless another node has done so by now.
+/// Records an outage, unless another node has done so by now; and before that, by how much another server's clock is off.
 pub(super) async fn record_outage(store: &PostgresStore) -> Result<(), StoreError> {
     let via = &store.via;
     let mut tx = via.begin().await?;
     in_time(via.query(ALONE).execute(&mut *tx)).await?;
-    let (lived_at, told): (i64, i64) = in_time(via.query_as(LOCK_MARK).fetch_one(&mut *tx)).await?;
-    store.clock().observe(Timestamp::from_micros(told));
-    let (from, to) = (Timestamp::from_micros(lived_at), store.clock().at_least(Timestamp::from_micros(lived_at)));
+    let (from, is_set) = time::lock(via, &mut tx, store.clock()).await?;
+    let to = store.clock().at_least(from);
     if to.since(from).as_micros() <= OUTAGE_AFTER {
+        if is_set {
+            return tx.commit().await;
+        }
         tx.rollback().await;
         return Ok(());
     }

@@ -21,6 +21,7 @@ mod sequencer;
 mod target;
 #[cfg(test)]
 mod testing;
+mod time;
 mod tx;
 mod url;
 mod verify;
@@ -44,6 +45,7 @@ use self::link::{Beginning, Link, in_time};
 use self::project::ViewWriter;
 pub(crate) use self::reading::PostgresReading;
 pub(crate) use self::target::Target;
+use self::time::{Told, told_columns};
 pub use self::url::PostgresUrl;
 pub use self::verify::verify;
 use self::via::Via;
@@ -58,9 +60,12 @@ use crate::timeline::{Position, Projection as _, Record, Timeline};
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(4);
 
-const UNSETTLED: &str = "-- what is not in the read models\nSELECT h.position, p.applied, (SELECT max(id) FROM job_leases.log), \
-     s.lived_at, job_leases.clock() FROM job_leases.head AS h, job_leases_views.progress AS p, job_leases.service AS s \
-     WHERE h.id = 1 AND p.id = 1 AND s.id = 1";
+const UNSETTLED: &str = concat!(
+    "-- what is not in the read models\nSELECT h.position, p.applied, (SELECT max(id) FROM job_leases.log), s.lived_at, ",
+    told_columns!(),
+    " FROM job_leases.head AS h, job_leases_views.progress AS p, job_leases.service AS s \
+     WHERE h.id = 1 AND p.id = 1 AND s.id = 1"
+);
 const UNSEQUENCED: &str = "-- what is not sequenced\nSELECT h.position, p.applied, \
      EXISTS (SELECT 1 FROM job_leases.log WHERE id <= $1) FROM job_leases.head AS h, job_leases_views.progress AS p \
      WHERE h.id = 1 AND p.id = 1";
@@ -133,6 +138,7 @@ impl PostgresStore {
     ) -> Result<Arc<Self>, OpenError> {
         let ((via, reading), ears) = (url.ways()?, url.listening()?);
         open::migrate(&via).await?;
+        time::begin(&via).await?;
         kept::begin_views(&via).await?;
         let beginning = Beginning::of(&via).await?;
         let mut tx = via.begin().await?;
@@ -298,12 +304,15 @@ impl PostgresStore {
         let mut over = std::pin::pin!(tokio::time::sleep(patience));
         let via = &self.reading;
         let mut tx = via.begin().await?;
-        type Row = (i64, i64, Option<i64>, i64, i64);
-        let (mut head, mut applied, mut logged, lived_at, told): Row =
+        type Row = (i64, i64, Option<i64>, i64, i64, i64, i64, bool);
+        let (mut head, mut applied, mut logged, lived_at, clock, ahead, since, is_good): Row =
             in_time(via.query_as(UNSETTLED).fetch_one(&mut *tx)).await?;
         tx.commit().await?;
-        self.clock.observe(Timestamp::from_micros(told));
-        if self.clock.now().as_micros() - lived_at > tx::OUTAGE_AFTER {
+        let told = Told::new((clock, ahead, since, is_good));
+        if told.is_good {
+            self.clock.observe(told.time());
+        }
+        if !told.is_good || self.clock.now().as_micros() - lived_at > tx::OUTAGE_AFTER {
             self.record_outage().await?;
             // Its line is somewhere behind.
             logged = Some(i64::MAX);
@@ -468,6 +477,7 @@ mod tests {
             retention::statements(),
             sequencer::statements(),
             target::statements(),
+            time::statements(),
             tx::statements(),
             verify::statements(),
             vec![UNSETTLED, UNSEQUENCED],

@@ -4,6 +4,7 @@ use domain::Timestamp;
 use sqlx::PgConnection;
 use sqlx::migrate::Migrator;
 
+use super::time::{Told, told_columns};
 use super::via::Via;
 use crate::error::{OpenError, StoreError};
 use crate::timeline::{Hash, Position};
@@ -18,8 +19,12 @@ const QUIET: &str = "SET LOCAL client_min_messages = warning";
 const HAS_MIGRATIONS: &str = "-- has migrations\nSELECT to_regclass('job_leases.migrations') IS NOT NULL";
 const NEWEST_MIGRATION: &str =
     "-- newest migration\nSELECT coalesce(max(version), 0)::bigint FROM job_leases.migrations";
-const LOAD_HEAD: &str = "-- load head\nSELECT h.epoch, h.position, h.hash, p.applied, job_leases.clock() \
-     FROM job_leases.head AS h, job_leases_views.progress AS p WHERE h.id = 1 AND p.id = 1";
+const LOAD_HEAD: &str = concat!(
+    "-- load head\nSELECT h.epoch, h.position, h.hash, p.applied, ",
+    told_columns!(),
+    " FROM job_leases.head AS h, job_leases_views.progress AS p, job_leases.service AS s \
+     WHERE h.id = 1 AND p.id = 1 AND s.id = 1"
+);
 
 /// After an older backup was put back, tokens must go on above all that were ever given out: above the time, since no more than one
 /// is given out each microsecond. Only if it is far behind, so that nobody draws beyond it meanwhile.
@@ -85,10 +90,12 @@ pub(super) struct Head {
 
 pub(super) async fn head(via: &Via, db: &mut PgConnection) -> Result<Head, StoreError> {
     via.query(RAISE_TOKENS).execute(&mut *db).await?;
-    let (epoch, position, hash_there, applied, now): (String, i64, Vec<u8>, i64, i64) =
+    type Row = (String, i64, Vec<u8>, i64, i64, i64, i64, bool);
+    let (epoch, position, hash_there, applied, clock, ahead, since, is_good): Row =
         via.query_as(LOAD_HEAD).fetch_one(db).await?;
     hash(&hash_there)?;
-    Ok(Head { epoch, position: Position(position), applied: Position(applied), now: Timestamp::from_micros(now) })
+    let now = Told::new((clock, ahead, since, is_good)).time();
+    Ok(Head { epoch, position: Position(position), applied: Position(applied), now })
 }
 
 pub(super) fn hash(bytes: &[u8]) -> Result<Hash, StoreError> {

@@ -8,6 +8,7 @@ use domain::{LeaseKey, Timestamp};
 
 use super::link::{Failed, Link, in_time};
 use super::queue::{self, Waiting, queue_changes};
+use super::time::Told;
 use super::{PostgresStore, access, former, log, retention};
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
@@ -28,7 +29,8 @@ const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT l
      array_agg(waiting) AS waiting, array_agg(queue) AS queues, coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
      SELECT f.keys, f.states, f.outages AS outages_seen, f.waiting, f.queues, s.lived_at, s.outages AS outage, \
      a.changes AS access, ARRAY(SELECT n.node FROM job_leases.nodes AS n WHERE n.seen_at > job_leases.clock() - $4) AS live, \
-     CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS told, \
+     CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS clock, s.ahead, s.ahead_since, \
+     s.server = job_leases.server() AS is_good, \
      ARRAY(SELECT nextval('job_leases.tokens_given') \
      FROM generate_series(1, CASE WHEN f.all_waiting > 0 THEN $2::integer + $3::integer ELSE $2::integer END)) AS tokens \
      FROM found AS f, job_leases.service AS s, job_leases.access AS a WHERE s.id = 1 AND a.id = 1";
@@ -123,7 +125,10 @@ struct Read {
     /// How often access was changed.
     access: i64,
     live: Vec<i64>,
-    told: i64,
+    clock: i64,
+    ahead: i64,
+    ahead_since: i64,
+    is_good: bool,
     tokens: Vec<i64>,
 }
 
@@ -300,10 +305,13 @@ impl Tx for PostgresTx<'_> {
         let clock = self.store.clock();
         let mut read = loop {
             let read = self.read(needs, &names).await?;
-            clock.observe(Timestamp::from_micros(read.told));
+            let told = Told::new((read.clock, read.ahead, read.ahead_since, read.is_good));
+            if told.is_good {
+                clock.observe(told.time());
+            }
             let now = clock.at_least(Timestamp::from_micros(read.lived_at));
-            if now.as_micros() - read.lived_at > OUTAGE_AFTER {
-                // Nothing is decided before it is recorded.
+            if !told.is_good || now.as_micros() - read.lived_at > OUTAGE_AFTER {
+                // Nothing is decided before it is recorded, or before it is known by how much another server's clock is off.
                 std::mem::replace(&mut self.link, Link::none(&self.store.via)).rollback().await;
                 self.store.record_outage().await?;
                 self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;

@@ -52,9 +52,12 @@ const SET_HANDS: &str = "INSERT INTO job_leases_test.hands (micros) VALUES ($1)"
 const STOP_HANDS: &str = "LOCK TABLE job_leases_test.hands IN ACCESS EXCLUSIVE MODE";
 const MOVE_HANDS: &str = "UPDATE job_leases_test.hands SET micros = micros + $1";
 
+/// By this servers are told apart.
+const BE_ANOTHER: &str = "CREATE OR REPLACE FUNCTION job_leases.server() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT 7::bigint'";
+
 /// What nodes do each second, of which none has passed where hours pass at once.
 const LIVE: [&str; 2] = [
-    "UPDATE job_leases.service SET lived_at = greatest(lived_at, job_leases.clock())",
+    "UPDATE job_leases.service SET lived_at = greatest(lived_at, job_leases.clock() + ahead)",
     "UPDATE job_leases.nodes SET seen_at = greatest(seen_at, job_leases.clock())",
 ];
 
@@ -130,6 +133,15 @@ impl Database {
         for sign in LIVE {
             sqlx::query(sign).execute(&self.pool).await.unwrap();
         }
+    }
+
+    /// Another server takes over, whose clock is ahead of the one before by so many milliseconds.
+    pub(crate) async fn take_over(&self, ahead: i64) {
+        let mut tx = self.pool.begin().await.unwrap();
+        sqlx::query(STOP_HANDS).execute(&mut *tx).await.unwrap();
+        sqlx::query(MOVE_HANDS).bind(ahead * 1_000).execute(&mut *tx).await.unwrap();
+        sqlx::raw_sql(BE_ANOTHER).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
     }
 
     /// Waits until the timeline has all that was answered, and this engine knows of it.
