@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use crate::workspace::{Workspace, run};
 
 /// What to look for, any of the names, and the Debian package that brings it.
-const PROGRAMS: [(&[&str], &str); 6] = [
+const PROGRAMS: [(&[&str], &str); 10] = [
     (&["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"], "chromium"),
     (&["node"], "nodejs"),
     (&["npm"], "npm"),
@@ -19,6 +19,11 @@ const PROGRAMS: [(&[&str], &str); 6] = [
     (&["strace"], "strace"),
     // The server: clients have a package of their own.
     (&["postgres"], "postgresql"),
+    // Two servers of it, of which one takes over from the other.
+    (&["patroni"], "patroni"),
+    (&["etcd"], "etcd-server"),
+    (&["haproxy"], "haproxy"),
+    (&["ip"], "iproute2"),
 ];
 const CARGO_DENY: &str = "0.20.2";
 
@@ -95,7 +100,7 @@ fn find(names: &[&str]) -> Option<PathBuf> {
     names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| Path::is_file(file))
 }
 
-/// Where programs are: on the PATH, and where Debian puts PostgreSQL's, the newest first.
+/// Where programs are: on the PATH, where Debian puts PostgreSQL's, the newest first, and where it puts those of administrators.
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
@@ -103,5 +108,6 @@ fn folders() -> Vec<PathBuf> {
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin"))))
         .collect();
     versions.sort_by(|one, other| other.cmp(one));
-    env::split_paths(&path).chain(versions.into_iter().map(|(_, folder)| folder)).collect()
+    let administrators = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(versions.into_iter().map(|(_, folder)| folder)).chain(administrators).collect()
 }

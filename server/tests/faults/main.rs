@@ -6,6 +6,7 @@
 
 mod checker;
 mod durability;
+mod failover;
 mod history;
 mod nodes;
 mod postgres;

@@ -50,6 +50,11 @@ impl Postgres {
         Self { name, server, is_kept: false }
     }
 
+    /// One that goes with its server.
+    pub(crate) fn of(server: PgConnectOptions, name: &str) -> Self {
+        Self { name: name.to_owned(), server, is_kept: true }
+    }
+
     fn own(&self) -> PgConnectOptions {
         self.server.clone().database(&self.name)
     }

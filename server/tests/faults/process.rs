@@ -166,7 +166,8 @@ impl ServerProcess {
     }
 }
 
-fn faketime() -> PathBuf {
+/// The library that fakes clocks.
+pub(crate) fn faketime() -> PathBuf {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let libraries = folders.flat_map(|folder| {
         // The one for programs with threads, if both are there.

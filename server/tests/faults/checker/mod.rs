@@ -12,7 +12,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 
 use self::entry::Entry;
@@ -102,6 +102,13 @@ impl Report {
     /// All that went wrong, for people: the first few in full.
     pub(crate) fn explain(&self, history: &History) -> String {
         let mut text = format!("{} violations\n", self.violations.len());
+        let mut by_promise: HashMap<Promise, usize> = HashMap::new();
+        for violation in &self.violations {
+            *by_promise.entry(violation.promise).or_default() += 1;
+        }
+        for (promise, times) in by_promise.into_iter().collect::<BTreeMap<_, _>>() {
+            let _ = writeln!(text, "{times:8} {promise:?}");
+        }
         for violation in self.violations.iter().take(12) {
             let _ = writeln!(text, "\n{:?}: {}", violation.promise, violation.what);
             for request in &violation.requests {

@@ -1,5 +1,6 @@
 //! What is done to servers while their clients work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -17,7 +18,7 @@ const HOUR: i64 = 3_600;
 
 /// The one who mistreats the servers of a database: one on a file, nodes on a shared one.
 pub(super) struct Faults<'w> {
-    pub(super) world: &'w World,
+    pub(super) world: &'w Arc<World>,
     pub(super) chance: StdRng,
     nodes: Vec<Node<'w>>,
     addresses: watch::Sender<Nodes>,
@@ -33,6 +34,8 @@ pub(super) struct Faults<'w> {
     pub(super) kills: usize,
     /// How many connections to the database were cut.
     pub(super) cuts: i64,
+    /// How often another server of the database has taken over.
+    pub(super) pauses: usize,
 }
 
 /// A node from start to start.
@@ -46,7 +49,12 @@ struct Node<'w> {
 }
 
 impl<'w> Faults<'w> {
-    pub(super) fn new(places: &'w [Place], world: &'w World, chance: StdRng, addresses: watch::Sender<Nodes>) -> Self {
+    pub(super) fn new(
+        places: &'w [Place],
+        world: &'w Arc<World>,
+        chance: StdRng,
+        addresses: watch::Sender<Nodes>,
+    ) -> Self {
         let node = |place| Node { place, server: None, process: 0, gone: None };
         Self {
             world,
@@ -59,6 +67,7 @@ impl<'w> Faults<'w> {
             told: Vec::new(),
             kills: 0,
             cuts: 0,
+            pauses: 0,
         }
     }
 

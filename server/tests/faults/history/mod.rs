@@ -2,6 +2,7 @@
 
 mod alone;
 mod clients;
+mod failover;
 mod faults;
 mod run;
 mod shared;

@@ -18,13 +18,14 @@ use super::streams::{LAST, follow};
 use super::world::{Here, World};
 use super::{Call, Database, History, Line, server_time};
 use crate::checker::check;
+use crate::failover::cluster::Cluster;
 use crate::postgres::Postgres;
 use crate::process::{IN_TURN, Place};
 
 const CLIENTS: usize = 16;
 
 /// What a run must have had: that all was quiet proves something only if something went on.
-const SEEN: [&str; 14] = [
+const SEEN: [&str; 13] = [
     "answers replayed",
     "answers compared with the first",
     "breaks with grace",
@@ -35,7 +36,6 @@ const SEEN: [&str; 14] = [
     "leases called lost",
     "leases listed",
     "leases read through an outage",
-    "long times away",
     "refusals because somebody is in the way",
     "renewals",
     "waiters known to have been first",
@@ -52,6 +52,8 @@ enum Ground {
     File,
     /// A database that two nodes share.
     Shared(Postgres),
+    /// The same on two servers, of which one takes over from the other.
+    Replicated(Cluster),
 }
 
 impl Ground {
@@ -59,28 +61,32 @@ impl Ground {
         match self {
             Self::File => vec![Place::with_movable_wall_clock()],
             Self::Shared(database) => (0..2).map(|_| Place::on(database.url())).collect(),
+            Self::Replicated(cluster) => (0..2).map(|node| Place::on(cluster.url(node))).collect(),
         }
     }
 
     const fn database(&self) -> Database {
         match self {
             Self::File => Database::Sqlite,
-            Self::Shared(_) => Database::Postgres,
+            Self::Shared(_) | Self::Replicated(_) => Database::Postgres,
         }
     }
 
     /// Rounds of work and mischief with so many kills; why there is no server in the end, if there is none.
-    async fn befall(&self, faults: &mut Faults<'_>, kills: usize) -> Result<(), String> {
+    async fn befall(&mut self, faults: &mut Faults<'_>, kills: usize, seed: u64) -> Result<(), String> {
         match self {
             Self::File => faults.befall_one(kills).await,
             Self::Shared(database) => faults.befall_two(kills, database).await,
+            Self::Replicated(cluster) => faults.befall_databases(cluster, seed).await,
         }
     }
 
     /// Waits until all that was acknowledged is in the timeline, while there are servers.
     async fn come_to_rest(&self) {
-        if let Self::Shared(database) = self {
-            database.sequenced().await;
+        match self {
+            Self::File => {}
+            Self::Shared(database) => database.sequenced().await,
+            Self::Replicated(cluster) => cluster.database().sequenced().await,
         }
     }
 
@@ -89,15 +95,17 @@ impl Ground {
         match self {
             Self::File => read_timeline(&places[0].database()).await,
             Self::Shared(database) => database.timeline().await,
+            Self::Replicated(cluster) => cluster.database().timeline().await,
         }
     }
 
     /// Keeps everything for whoever looks into a failure; where it is, and what was logged.
     fn keep(self, places: Vec<Place>) -> String {
-        let mut text = String::new();
-        if let Self::Shared(database) = self {
-            text = format!("database: {}\n", database.keep());
-        }
+        let mut text = match self {
+            Self::File => String::new(),
+            Self::Shared(database) => format!("database: {}\n", database.keep()),
+            Self::Replicated(cluster) => cluster.keep(),
+        };
         for place in places {
             let log = place.log();
             text += &format!("files: {}\n{log}\n", place.keep().display());
@@ -111,7 +119,7 @@ impl Ground {
 /// `JOB_LEASES_HISTORY_KILLS` makes it longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_clients_find_every_promise_kept_by_a_server_that_is_killed_paused_and_misled() {
-    let done = run(Ground::File, 22, &[]).await;
+    let done = run(async { Ground::File }, 22, &["long times away"]).await;
     assert!(done.kills >= 20, "only {} kills", done.kills);
 }
 
@@ -119,26 +127,37 @@ async fn sixteen_clients_find_every_promise_kept_by_a_server_that_is_killed_paus
 /// more than nodes are believed to live, and their connections are cut. The environment counts here as it does above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_clients_find_every_promise_kept_by_two_nodes_that_are_killed_paused_and_cut_off() {
-    let ground = Ground::Shared(Postgres::new().await);
-    let done = run(ground, 8, &["grants in turn by two processes"]).await;
+    let ground = async { Ground::Shared(Postgres::new().await) };
+    let done = run(ground, 8, &["long times away", "grants in turn by two processes"]).await;
     assert!(done.kills >= 8, "only {} kills", done.kills);
     assert!(done.cuts > 0, "no connection was cut");
+}
+
+/// Sixteen clients ask now the one, now the other of two nodes, while the server of their database is killed, cut off from its
+/// replica, and cut off from everybody; each time the other takes over, whose clock is half a second behind or ahead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixteen_clients_find_every_promise_kept_while_one_database_server_takes_over_from_another() {
+    let ground = async { Ground::Replicated(Cluster::start().await) };
+    let done = run(ground, 0, &["grants in turn by two processes"]).await;
+    assert_eq!(done.pauses, 3, "times that the other server took over");
 }
 
 /// How much was done to the servers.
 struct Done {
     kills: usize,
     cuts: i64,
+    pauses: usize,
 }
 
 /// A run with so many kills, unless the environment says otherwise, that must have had all of [`SEEN`] and this.
-async fn run(ground: Ground, kills: u64, also_seen: &[&str]) -> Done {
+async fn run(ground: impl Future<Output = Ground>, kills: u64, also_seen: &[&str]) -> Done {
     let _alone = IN_TURN.lock().await;
     let seed = number("JOB_LEASES_HISTORY_SEED", rand::rng().random_range(0..1_000_000));
     let kills = usize::try_from(number("JOB_LEASES_HISTORY_KILLS", kills)).unwrap();
     println!("seed {seed}: to choose so again set JOB_LEASES_HISTORY_SEED={seed}");
     the_wall_clock_can_be_moved().await;
 
+    let mut ground = ground.await;
     let places = ground.places();
     let (addresses, told) = watch::channel(vec![None; places.len()]);
     let world = Arc::new(World::new(told));
@@ -147,7 +166,7 @@ async fn run(ground: Ground, kills: u64, also_seen: &[&str]) -> Done {
     let streams = [(None, 0), (None, 97), (Some("hot/"), 0)]
         .map(|(prefix, patience)| tokio::spawn(follow(Arc::clone(&world), prefix, patience)));
 
-    if let Err(problem) = ground.befall(&mut faults, kills).await {
+    if let Err(problem) = ground.befall(&mut faults, kills, seed).await {
         println!("{}\n{problem}", faults.told.join("\n"));
         // Whoever asked last notices that nobody answers. What was done until then may tell why.
         sleep(Duration::from_secs(1)).await;
@@ -160,7 +179,7 @@ async fn run(ground: Ground, kills: u64, also_seen: &[&str]) -> Done {
         let until_then = match &ground {
             Ground::File => check(&history).explain(&history),
             // What nobody has sequenced would look as if it were lost.
-            Ground::Shared(_) => format!("{} lines", history.lines.len()),
+            Ground::Shared(_) | Ground::Replicated(_) => format!("{} lines", history.lines.len()),
         };
         panic!("seed {seed}: {problem}\nuntil then: {until_then}\n{}", ground.keep(places));
     }
@@ -188,7 +207,7 @@ async fn run(ground: Ground, kills: u64, also_seen: &[&str]) -> Done {
     };
     let report = check(&history);
     println!("{}\n{} operations, {report}", faults.told.join("\n"), history.operations.len());
-    let done = Done { kills: faults.kills, cuts: faults.cuts };
+    let done = Done { kills: faults.kills, cuts: faults.cuts, pauses: faults.pauses };
     if !report.violations.is_empty() {
         panic!("seed {seed}: {}\n{}", report.explain(&history), ground.keep(places));
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{Mono, Operation};
+use super::{Call, Mono, Operation};
 use crate::wire::Connection;
 
 /// A server that listens.
@@ -94,6 +94,15 @@ impl World {
         let mut operations = std::mem::take(&mut *self.record.lock().unwrap());
         operations.sort_by_key(|operation| operation.sent);
         operations
+    }
+
+    /// When somebody who asked after this moment first heard of a grant.
+    pub(super) fn first_grant_after(&self, moment: Mono) -> Option<Mono> {
+        let record = self.record.lock().unwrap();
+        let granted = record.iter().filter(|operation| {
+            operation.call == Call::Acquire && operation.ok().is_some() && !operation.is_replayed()
+        });
+        granted.filter(|operation| operation.sent > moment).map(Operation::over).min()
     }
 
     /// All keys that were asked for so far.

@@ -1,0 +1,57 @@
+//! Two database servers, of which one takes over from the other: what a node may say when the second one has not got it.
+
+pub(crate) mod cluster;
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use self::cluster::Cluster;
+use crate::history::Call;
+use crate::process::{IN_TURN, Place};
+use crate::wire::{Connection, post};
+
+/// As an administrator does who sees a COMMIT that hangs. PostgreSQL answers it as any other then, and warns.
+const CANCEL: &str =
+    "SELECT count(*) FILTER (WHERE pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_the_replica_has_not_got_is_not_acknowledged_even_if_the_wait_for_it_is_cancelled() {
+    let _alone = IN_TURN.lock().await;
+    let mut cluster = Cluster::start().await;
+    let place = Place::on(cluster.url(0));
+    let node = place.start().await;
+    let mut caller = Connection::open(node.address).await.unwrap();
+    let acquire = |key: &str| {
+        let request = json!({"lease_key": key, "owner": "o", "ttl_ms": 60_000});
+        post(Call::Acquire.path(), &request, key, None)
+    };
+    caller.send(&acquire("replicated")).await.unwrap();
+    assert_eq!(caller.receive().await.unwrap().status, 200);
+
+    let replica = if cluster.until_in_step().await.primary == "db1" { "db2" } else { "db1" };
+    let mut admin = cluster.connect().await.unwrap();
+    cluster.order("hold", replica);
+    caller.send(&acquire("cancelled")).await.unwrap();
+    let mut cancelled = 0;
+    let answer = {
+        let mut answer = std::pin::pin!(caller.receive());
+        loop {
+            tokio::select! {
+                answer = &mut answer => break answer.unwrap(),
+                () = sleep(Duration::from_millis(50)) => {
+                    let more: i64 = sqlx::query_scalar(CANCEL).fetch_one(&mut admin).await.unwrap();
+                    cancelled += more;
+                }
+            }
+        }
+    };
+    assert_eq!((answer.status, &answer.body["code"]), (503, &json!("unavailable")), "{}", answer.body);
+    assert!(cancelled > 0, "no commit waited for the replica");
+
+    cluster.order("release", replica);
+    caller.send(&acquire("again")).await.unwrap();
+    assert_eq!(caller.receive().await.unwrap().status, 200);
+    node.kill().await;
+}
