@@ -182,7 +182,7 @@ impl Cluster {
             match self.state().await {
                 Ok(state) if is_so(&state) => return state,
                 _ if began.elapsed() < PATIENCE => sleep(Duration::from_millis(100)).await,
-                other => panic!("no primary, or none that is followed: {other:?}\n{}", self.logs()),
+                other => panic!("no primary, or none that is followed: {other:?}\n{}", self.keep()),
             }
         }
     }
