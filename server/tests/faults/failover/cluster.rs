@@ -98,8 +98,10 @@ impl Cluster {
         let mut keeper = command.spawn().expect("sh is everywhere");
         let (orders, answers) = (keeper.stdin.take(), BufReader::new(keeper.stdout.take().unwrap()));
         let mut cluster = Self { folder, keeper, orders, answers };
-        cluster.hear(
-            "namespaces of the network, which take root, or a kernel that lets everybody have a root of their own",
+        assert!(
+            cluster.hear(),
+            "this test makes namespaces of the network, which takes root, or a kernel that lets everybody make them: {}",
+            cluster.log("machines.log")
         );
         for (machine, _) in MACHINE {
             cluster.order("start", machine);
@@ -115,15 +117,20 @@ impl Cluster {
 
     /// Does something to a machine: see `machines.sh`.
     pub(crate) fn order(&mut self, what: &str, machine: &str) {
-        let orders = self.orders.as_mut().expect("until it is dropped");
-        writeln!(orders, "{what} {machine}").unwrap();
-        self.hear(&format!("{what} {machine}"));
+        assert!(self.ask(what, machine), "{what} {machine}: {}", self.log("machines.log"));
     }
 
-    fn hear(&mut self, of: &str) {
+    fn ask(&mut self, what: &str, machine: &str) -> bool {
+        let orders = self.orders.as_mut().expect("until it is dropped");
+        writeln!(orders, "{what} {machine}").unwrap();
+        self.hear()
+    }
+
+    /// Whether it was done.
+    fn hear(&mut self) -> bool {
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
-        assert_eq!(answer, "done\n", "{of}: {}", self.log("machines.log"));
+        answer == "done\n"
     }
 
     /// What a node is told to serve, by the HAProxy of its machine: 0 or 1.
@@ -167,20 +174,21 @@ impl Cluster {
     }
 
     /// Waits until there is a primary: each HAProxy notices by itself.
-    pub(crate) async fn until_led(&self) -> State {
-        self.until(|state| state.leads).await
+    pub(crate) async fn until_led(&mut self) -> State {
+        self.until(|_, state| state.leads).await
     }
 
-    /// Waits until there is a primary and a replica for which it waits.
-    pub(crate) async fn until_in_step(&self) -> State {
-        self.until(|state| state.leads && state.is_followed).await
+    /// Waits until there is a primary and a replica for which it waits, and which could take over.
+    pub(crate) async fn until_in_step(&mut self) -> State {
+        let is_heir = |cluster: &mut Self, state: &State| cluster.ask("is-heir", other_than(state.primary));
+        self.until(|cluster, state| state.leads && state.is_followed && is_heir(cluster, state)).await
     }
 
-    async fn until(&self, is_so: impl Fn(&State) -> bool) -> State {
+    async fn until(&mut self, is_so: impl Fn(&mut Self, &State) -> bool) -> State {
         let began = Instant::now();
         loop {
             match self.state().await {
-                Ok(state) if is_so(&state) => return state,
+                Ok(state) if is_so(self, &state) => return state,
                 _ if began.elapsed() < PATIENCE => sleep(Duration::from_millis(100)).await,
                 other => panic!("no primary, or none that is followed: {other:?}\n{}", self.keep()),
             }
@@ -210,6 +218,11 @@ impl Drop for Cluster {
         // The test's own outcome counts.
         let _ = self.keeper.wait();
     }
+}
+
+/// The other one of the two that have a database.
+pub(crate) fn other_than(machine: &str) -> &'static str {
+    if machine == MACHINE[0].0 { MACHINE[1].0 } else { MACHINE[0].0 }
 }
 
 /// The folder of PostgreSQL's programs; or what is missing.

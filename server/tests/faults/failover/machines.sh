@@ -66,6 +66,12 @@ part() {
     done
 }
 
+# MACHINE: whether Patroni would let it take over. Some seconds pass until it would, after commits wait for it.
+is_heir() {
+    nsenter "--net=/run/netns/$1" python3 -c 'from sys import argv; from urllib.request import urlopen; urlopen(argv[1], timeout=2)' \
+        "http://10.0.0.1${1#db}:8008/sync" 2>>"$folder/heir.log"
+}
+
 carry_out() {
     case $1 in
     start) start "$2" ;;
@@ -80,6 +86,7 @@ carry_out() {
     # What it is sent by the primary is not read for a while.
     hold) kill -STOP $(processes "$2" walreceiver) ;;
     release) kill -CONT $(processes "$2" walreceiver) ;;
+    is-heir) is_heir "$2" ;;
     *) return 1 ;;
     esac
 }

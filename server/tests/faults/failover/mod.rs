@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use self::cluster::Cluster;
+use self::cluster::{Cluster, other_than};
 use crate::history::Call;
 use crate::process::{IN_TURN, Place};
 use crate::wire::{Connection, post};
@@ -30,7 +30,7 @@ async fn a_grant_that_the_replica_has_not_got_is_not_acknowledged_even_if_the_wa
     caller.send(&acquire("replicated")).await.unwrap();
     assert_eq!(caller.receive().await.unwrap().status, 200);
 
-    let replica = if cluster.until_in_step().await.primary == "db1" { "db2" } else { "db1" };
+    let replica = other_than(cluster.until_in_step().await.primary);
     let mut admin = cluster.connect().await.unwrap();
     cluster.order("hold", replica);
     caller.send(&acquire("cancelled")).await.unwrap();
