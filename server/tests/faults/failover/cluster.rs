@@ -60,10 +60,10 @@ const MAKE_USER: &str = "CREATE ROLE job_leases LOGIN PASSWORD 'the nodes'' own'
 const MAKE_DATABASE: &str = "CREATE DATABASE job_leases OWNER job_leases";
 const USER: (&str, &str) = ("job_leases", "the nodes' own");
 
-/// Who leads, how many replicas a commit waits for that follow it closely, and by how many microseconds its clock is off from this.
+/// Who leads, and how many replicas a commit waits for that follow it closely.
 const STATE: &str = "SELECT host(inet_server_addr()), (SELECT count(*) FROM pg_stat_replication \
-     WHERE sync_state = 'sync' AND state = 'streaming'), NOT pg_is_in_recovery(), \
-     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1";
+     WHERE sync_state = 'sync' AND state = 'streaming'), NOT pg_is_in_recovery()";
+const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// All of them. Ends with all its processes and files when it is dropped, or when the test ends in any other way.
 pub(crate) struct Cluster {
@@ -162,15 +162,19 @@ impl Cluster {
     /// What the primary says, if there is one.
     async fn state(&self) -> Result<State, sqlx::Error> {
         let mut admin = self.connect().await?;
-        let here = i64::try_from(
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_micros(),
-        )
-        .unwrap_or(0);
-        let asked = sqlx::query_as(STATE).bind(here).fetch_one(&mut admin);
+        let asked = sqlx::query_as(STATE).fetch_one(&mut admin);
         let asked = timeout(Duration::from_secs(2), asked).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-        let (address, followers, leads, off): (String, i64, bool, i64) = asked?;
+        let (address, followers, leads): (String, i64, bool) = asked?;
         let primary = MACHINE.into_iter().find(|(_, other)| *other == address).map_or("unknown", |(name, _)| name);
-        Ok(State { primary, leads, is_followed: followers > 0, off })
+        // The quickest answer tells best: a busy machine can take longer for one than the clocks are apart.
+        let mut best = (i64::MAX, 0);
+        for _ in 0..10 {
+            let sent = here();
+            let clock: i64 = sqlx::query_scalar(CLOCK).fetch_one(&mut admin).await?;
+            let took = here() - sent;
+            best = best.min((took, clock - sent - took / 2));
+        }
+        Ok(State { primary, leads, is_followed: followers > 0, off: best.1 })
     }
 
     /// Waits until there is a primary: each HAProxy notices by itself.
@@ -270,4 +274,10 @@ fn lay_out(folder: &Path, programs: &Path) {
             fs::write(own.join(name), fill_in(text)).unwrap();
         }
     }
+}
+
+/// This machine's clock, in microseconds.
+fn here() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_micros()).unwrap_or(0)
 }
