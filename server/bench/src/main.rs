@@ -61,6 +61,9 @@ struct Arguments {
     /// those that it can take on ShedLock's statements, on a server with the same settings
     #[arg(long)]
     postgres: bool,
+    /// Only runs on one node on PostgreSQL: for a long load
+    #[arg(long, conflicts_with_all = ["postgres", "peers"])]
+    postgres_alone: bool,
     /// Also runs the same loads on what people use instead, where it is installed
     #[arg(long)]
     peers: bool,
@@ -83,13 +86,17 @@ async fn main() -> Result<()> {
             None => String::new(),
         }
     );
-    let service = Service::on_sqlite(&arguments.program, folder.path(), arguments.flush_delay())?;
-    let ours = all(&arguments, &service, &[]).await?;
-    drop(service);
-    if arguments.peers || arguments.postgres {
-        let shedlock = instead(&arguments, folder.path(), &ours).await?;
-        if arguments.postgres {
-            on_postgres(&arguments, folder.path(), &shedlock).await?;
+    if arguments.postgres_alone {
+        on_postgres(&arguments, folder.path(), &[]).await?;
+    } else {
+        let service = Service::on_sqlite(&arguments.program, folder.path(), arguments.flush_delay())?;
+        let ours = all(&arguments, &service, &[]).await?;
+        drop(service);
+        if arguments.peers || arguments.postgres {
+            let shedlock = instead(&arguments, folder.path(), &ours).await?;
+            if arguments.postgres {
+                on_postgres(&arguments, folder.path(), &shedlock).await?;
+            }
         }
     }
     println!("\nA flush took {:.2} ms at the end.", millis(process::flush_time(folder.path())?));
@@ -106,7 +113,7 @@ impl Arguments {
     }
 }
 
-/// The same on PostgreSQL, with one node and with two.
+/// The same on PostgreSQL, with one node and, unless it is to be alone, with two.
 async fn on_postgres(arguments: &Arguments, folder: &Path, shedlock: &[Row]) -> Result<()> {
     let folder = tempfile::tempdir_in(folder)?;
     let started = Service::on_postgres(&arguments.program, folder.path(), arguments.flush_delay()).await?;
@@ -115,6 +122,9 @@ async fn on_postgres(arguments: &Arguments, folder: &Path, shedlock: &[Row]) -> 
         return Ok(());
     };
     all(arguments, &service, shedlock).await?;
+    if arguments.postgres_alone {
+        return Ok(());
+    }
     service.add_node(&arguments.program, folder.path())?;
     println!("\n{}; server CPU and memory are those of both\n", service.name());
     loads(arguments, &service, shedlock).await?;
