@@ -136,13 +136,14 @@ async fn serve(arguments: Arguments) -> Result<()> {
     config.bootstrap_token = env::var("JOB_LEASES_BOOTSTRAP_TOKEN").ok().filter(|token| !token.is_empty());
     let server = Server::start(config).await?;
     server.greet().context("cannot write to stdout")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let over = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        over = server.engine().over() => Some(over),
+    };
     tracing::info!("stopping");
     tokio::select! {
-        () = server.stop() => Ok(()),
+        () = server.stop() => over.map_or(Ok(()), |reason| bail!("{reason}")),
         // Whoever asks twice does not want to wait.
         _ = terminate.recv() => bail!("stopped at once"),
         _ = interrupt.recv() => bail!("stopped at once"),

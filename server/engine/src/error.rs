@@ -57,15 +57,32 @@ pub enum OpenError {
     /// Another process serves this database.
     #[error("{} is served by another process: one process at a time may open it", .0.display())]
     InUse(PathBuf),
-    /// It was last used by a newer version.
-    #[error("{} was last used by a newer version of Job Leases (schema {found}, this one knows up to {known}): use that version, or restore a backup made by this one", path.display())]
-    NewerSchema {
-        /// The file.
-        path: PathBuf,
+    /// A newer version has changed it in a way that this one cannot live with.
+    #[error(
+        "{database} was changed by a newer version of Job Leases: it takes one that knows its schema up to {oldest} at least \
+         (it is at {found}), and this one knows up to {known}. Use the newer version, or restore a backup made by this one"
+    )]
+    Newer {
+        /// Which: the path of a file, or the shared database.
+        database: String,
         /// Its schema.
         found: i64,
-        /// The newest schema this version knows.
+        /// The oldest schema whose programs may use it.
+        oldest: i64,
+        /// The newest schema that this version knows.
         known: i64,
+    },
+    /// To bring it up to date would be more than nodes of an older version can live with, which are at work.
+    #[error(
+        "nodes of an older version are at work on the database, which cannot live with its next schema ({oldest}): stop them \
+         first (nodes {})",
+        list(nodes)
+    )]
+    OlderNodes {
+        /// The oldest schema whose programs could use it then.
+        oldest: i64,
+        /// The numbers of the nodes.
+        nodes: Vec<i64>,
     },
     /// The read models have followed lines that the timeline does not hold: its end was cut off, or an older copy was put
     /// in its place.
@@ -89,22 +106,17 @@ pub enum OpenError {
     /// The URL of the database cannot be used.
     #[error("cannot use this database: {0}")]
     Url(String),
-    /// It was last used by a newer version.
-    #[error(
-        "the database was last used by a newer version of Job Leases (schema {found}, this one knows up to {known}): use that version, or restore a backup made by this one"
-    )]
-    NewerDatabase {
-        /// Its schema.
-        found: i64,
-        /// The newest schema this version knows.
-        known: i64,
-    },
     /// The migrations failed.
     #[error("cannot bring the schema up to date: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
     /// Anything else.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn list(numbers: &[i64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    numbers.join(", ")
 }
 
 /// What the database, or its content, did wrong.

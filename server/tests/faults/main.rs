@@ -11,4 +11,5 @@ mod history;
 mod nodes;
 mod postgres;
 mod process;
+mod upgrade;
 mod wire;

@@ -22,6 +22,9 @@ const CUT: &str = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM
 /// How much was not moved yet from the log to the timeline.
 const UNSEQUENCED: &str = "SELECT count(*) FROM job_leases.log";
 
+const LEAVE_BEHIND: &str = "WITH newer AS (INSERT INTO job_leases.migrations (version, description, success, checksum, \
+     execution_time) VALUES (9999, 'later', true, '', 0)) UPDATE job_leases.compatibility SET oldest = 9999";
+
 const TIMELINE: &str = "SELECT position, hash, body FROM job_leases.timeline ORDER BY position";
 
 /// A database that is dropped at the end.
@@ -88,6 +91,13 @@ impl Postgres {
             assert!(began.elapsed() < PATIENCE, "{left} lines have not come to the timeline");
             sleep(Duration::from_millis(2)).await;
         }
+        admin.close().await.unwrap();
+    }
+
+    /// A newer version has made it unusable for this one.
+    pub(crate) async fn leave_behind(&self) {
+        let mut admin = self.connect().await;
+        sqlx::query(LEAVE_BEHIND).execute(&mut admin).await.unwrap();
         admin.close().await.unwrap();
     }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -157,6 +157,11 @@ impl ServerProcess {
     /// Lets it go on.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::SIGCONT);
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        self.child.wait().await.unwrap()
     }
 
     /// Kills it, paused or not: no handler of its own runs.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use domain::lease::{Acquire, Command, LeaseId, LeaseStatus, Refusal, Reply, Rules, WaiterId, Woken};
 use domain::{LeaseKey, Span, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -108,6 +108,7 @@ struct Inner {
     rules: Rules,
     retention: Retention,
     healthy: Arc<AtomicBool>,
+    over: Arc<watch::Sender<Option<String>>>,
     stop: CancellationToken,
     writers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -125,8 +126,8 @@ impl Engine {
     /// Opens the database, brings what follows from it up to date, and starts to work.
     ///
     /// # Errors
-    /// If the database cannot be used, or a newer version used it; if another process serves it and it is not one that
-    /// several may share.
+    /// If the database cannot be used, or a newer version has made it unusable for this one; if another process serves it and it
+    /// is not one that several may share.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let Options { database, rules, retention, time } = options;
         let metrics = Arc::new(Metrics::default());
@@ -135,6 +136,7 @@ impl Engine {
         let desk = Arc::new(Desk::new(Arc::clone(&metrics), lost_sender));
         let attending = Arc::new(Attending::default());
         let healthy = Arc::new(AtomicBool::new(true));
+        let over = Arc::new(watch::Sender::new(None));
         let stop = CancellationToken::new();
         let (count, patient) = match &database {
             Database::Sqlite(_) => (1, false),
@@ -159,7 +161,7 @@ impl Engine {
                 (store, reading, clock, timeline, directory, 1, writers)
             }
             Database::Postgres(url) => {
-                let hooks = hooks(&desk, &attending, &door);
+                let hooks = hooks(&desk, &attending, &door, &over);
                 let grace = rules.outage_grace;
                 let store = PostgresStore::open(&url, grace, time, Arc::clone(&metrics), hooks).await?;
                 let (clock, directory) = (Arc::clone(store.clock()), Arc::clone(store.directory()));
@@ -182,6 +184,7 @@ impl Engine {
             rules,
             retention,
             healthy,
+            over,
             stop,
             writers: Mutex::new(writers),
         })))
@@ -281,7 +284,17 @@ impl Engine {
     /// Whether the database answers, as far as the last write told.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.0.healthy.load(Ordering::Acquire) && !self.0.door.is_closed() && !self.0.store.is_ahead()
+        let is_over = self.0.over.borrow().is_some();
+        self.0.healthy.load(Ordering::Acquire) && !is_over && !self.0.door.is_closed() && !self.0.store.is_ahead()
+    }
+
+    /// Waits until this process can serve the database no more, although it was not closed; why. That is when a newer version
+    /// has changed a shared database in a way that this one cannot live with.
+    pub async fn over(&self) -> String {
+        let mut over = self.0.over.subscribe();
+        // The engine holds the sender.
+        let reason = over.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        reason.unwrap_or_default()
     }
 
     /// Carries out a command on one key. An acquire that may wait resolves when it is granted, refused or too late;
@@ -443,7 +456,12 @@ impl Engine {
 type Opened = (Arc<dyn Keeper>, Box<dyn Reading>, Arc<Clock>, Arc<Timeline>, Arc<Directory>, u64, Vec<JoinHandle<()>>);
 
 /// What a database that several nodes share has to tell the engine.
-fn hooks(desk: &Arc<Desk>, attending: &Arc<Attending>, door: &Door) -> Hooks {
+fn hooks(
+    desk: &Arc<Desk>,
+    attending: &Arc<Attending>,
+    door: &Door,
+    over: &Arc<watch::Sender<Option<String>>>,
+) -> Hooks {
     let wake = {
         let desk = Arc::clone(desk);
         move |waking: crate::store::Waking, now| {
@@ -473,12 +491,17 @@ fn hooks(desk: &Arc<Desk>, attending: &Arc<Attending>, door: &Door) -> Hooks {
             }
         }
     };
+    let over = {
+        let over = Arc::clone(over);
+        move |reason| drop(over.send_replace(Some(reason)))
+    };
     Hooks {
         wake: Box::new(wake),
         happened: Box::new(happened),
         undelivered: Box::new(undelivered),
         settle: Box::new(settle),
         abandoned: Box::new(abandoned),
+        over: Box::new(over),
     }
 }
 

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use domain::lease::{Event, Outage};
 use domain::{Actor, LeaseKey, Owner, RequestId, Role, Timestamp};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::error::StoreError;
 
 /// Where a line stands in the timeline: 1, 2, 3 ... without a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,13 +30,39 @@ pub type Hash = [u8; 32];
 pub const GENESIS: Hash = [0; 32];
 
 /// What a line of the timeline says.
+///
+/// Of what a newer version writes, fields that are not known here are passed over, and so is a kind that is not, unless it
+/// concerns a lease: without that no state would be right.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, try_from = "Read")]
 pub enum Record {
     /// A lease key changed.
     Lease(Event),
     /// Anything else.
     Other(Other),
+}
+
+/// A line as it is read.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Read {
+    Lease(Event),
+    Other {
+        lease_key: Option<IgnoredAny>,
+        #[serde(flatten)]
+        other: Other,
+    },
+}
+
+impl TryFrom<Read> for Record {
+    type Error = &'static str;
+    fn try_from(read: Read) -> Result<Self, &'static str> {
+        match read {
+            Read::Lease(event) => Ok(Self::Lease(event)),
+            Read::Other { lease_key: Some(_), .. } => Err("a change of a lease that this version does not know"),
+            Read::Other { other, lease_key: None } => Ok(Self::Other(other)),
+        }
+    }
 }
 
 /// What does not concern one lease key.
@@ -117,6 +146,9 @@ pub enum Happening {
         /// The session's public id.
         session_id: Arc<str>,
     },
+    /// What only a newer version knows. The line's body tells what.
+    #[serde(other, skip_serializing)]
+    Unknown,
 }
 
 impl Happening {
@@ -130,6 +162,7 @@ impl Happening {
             Self::LinkCreated { .. } => "session.link_created",
             Self::SessionOpened { .. } => "session.opened",
             Self::SessionClosed { .. } => "session.closed",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -187,6 +220,18 @@ pub struct Line {
     pub record: Arc<Record>,
 }
 
+impl Line {
+    /// A line as a database holds it.
+    ///
+    /// # Errors
+    /// If its body is none of ours.
+    pub(crate) fn stored(position: Position, hash: Hash, body: String) -> Result<Self, StoreError> {
+        let record = serde_json::from_str(&body)
+            .map_err(|error| StoreError::corrupt(format_args!("line {} of the timeline: {error}", position.0)))?;
+        Ok(Self { position, hash, body: Arc::from(body), record: Arc::new(record) })
+    }
+}
+
 /// The hash of a line.
 #[must_use]
 pub fn chain(before: &Hash, position: Position, body: &str) -> Hash {
@@ -219,6 +264,33 @@ mod tests {
         assert_eq!(serde_json::from_str::<Record>(&body).unwrap(), record);
         assert_eq!(record.kind(), "service.outage");
         assert!(body.contains(r#""kind":"service.outage""#), "{body}");
+    }
+
+    #[test]
+    fn what_a_newer_version_adds_is_passed_over_unless_it_concerns_a_lease() {
+        let actor = r#""actor":{"kind":"token","id":"tk_1","name":"n","since":"later"}"#;
+        let read = |rest: &str| {
+            serde_json::from_str::<Record>(&format!(r#"{{"at":"2026-07-03T20:41:39.000001Z",{actor},{rest}}}"#))
+        };
+        let known = read(r#""kind":"session.closed","session_id":"s_1""#).unwrap();
+        assert_eq!(read(r#""kind":"session.closed","session_id":"s_1","more":{"x":[1]}"#).unwrap(), known);
+        let renewed = r#""kind":"lease.renewed","lease_key":"a","lease_id":"ls_1k1gbjc8gxx","fencing_token":1796064671974333,
+            "expires_at":"2026-07-03T20:42:39Z","ttl_us":1000000,"margin_us":1"#;
+        let known = read(renewed).unwrap();
+        assert!(matches!(known, Record::Lease(_)));
+        assert_eq!(read(&format!(r#"{renewed},"colour":"red""#)).unwrap(), known);
+        let unknown = read(r#""kind":"gate.opened","gate":{"name":"x"}"#).unwrap();
+        assert!(matches!(&unknown, Record::Other(Other { happening: Happening::Unknown, .. })), "{unknown:?}");
+        assert_eq!((unknown.kind(), unknown.lease_key()), ("unknown", None));
+        // It is kept as it was written, never written anew.
+        assert!(serde_json::to_string(&unknown).is_err());
+        for kind in ["lease.paused", "key.painted"] {
+            let error = read(&format!(r#""kind":"{kind}","lease_key":"a""#)).unwrap_err().to_string();
+            assert!(error.contains("does not know"), "{error}");
+        }
+        // Nor is one that is known passed over because it is not what it was.
+        assert!(read(r#""kind":"lease.renewed","lease_key":"a","lease_id":"ls_1k1gbjc8gxx""#).is_err());
+        assert!(read(r#""kind":"service.outage","from":"yesterday""#).is_err());
     }
 
     #[test]

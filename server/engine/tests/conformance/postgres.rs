@@ -20,5 +20,7 @@ mod outage;
 mod reference;
 mod retention;
 mod takeover;
+mod side_by_side;
 mod timeline;
+mod upgrade;
 mod waiting;

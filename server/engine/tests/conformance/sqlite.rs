@@ -17,4 +17,5 @@ mod outage;
 mod reference;
 mod retention;
 mod timeline;
+mod upgrade;
 mod waiting;

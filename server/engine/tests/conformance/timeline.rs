@@ -80,17 +80,6 @@ async fn read_models_are_rebuilt_when_they_are_deleted() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_version_is_refused() {
-    let mut fixture = Fixture::new().await;
-    fixture.reopen().await;
-    fixture.engine.close().await;
-    fixture.database.be_newer().await;
-    let opened = engine::Engine::open(fixture.options()).await;
-    let message = opened.err().unwrap().to_string();
-    assert!(message.contains("newer version"), "{message}");
-}
-
-#[tokio::test]
 async fn a_timeline_verifies_until_a_line_is_changed_or_taken_away() {
     for (change, position, wrong) in [
         (Change::Rewritten, 3, "line 3 does not follow"),

@@ -15,7 +15,7 @@ use super::link::{ALONE, in_time};
 use super::time::{self, Told, told_columns};
 use super::tx::{OUTAGE_AFTER, UNSEEN};
 use super::via::Via;
-use super::{PostgresStore, queue};
+use super::{PostgresStore, open, queue};
 use crate::error::StoreError;
 use crate::timeline::{Happening, Other, Record};
 
@@ -31,13 +31,15 @@ pub(super) const DUTY: i64 = 3_000_000;
 /// The numbers of nodes that were not seen for so long are forgotten, in microseconds.
 const FORGET: i64 = 60_000_000;
 
-const ENTER: &str = "-- enter node\nINSERT INTO job_leases.nodes (node, seen_at, version) \
-     VALUES ($1, job_leases.clock(), $2)";
+const ENTER: &str = "-- enter node\nINSERT INTO job_leases.nodes (node, seen_at, version, schema) \
+     VALUES ($1, job_leases.clock(), $2, $3)";
 const NUMBER: &str = "-- number node\nSELECT nextval('job_leases.node')";
+/// And which programs may use the database now.
 const SEEN: &str = concat!(
-    "-- when seen\nSELECT n.seen_at, ",
+    "-- when seen\nSELECT n.seen_at, c.oldest, ",
     told_columns!(),
-    " FROM job_leases.service AS s LEFT JOIN job_leases.nodes AS n ON n.node = $1 WHERE s.id = 1"
+    " FROM job_leases.service AS s CROSS JOIN job_leases.compatibility AS c \
+     LEFT JOIN job_leases.nodes AS n ON n.node = $1 WHERE s.id = 1 AND c.id = 1"
 );
 const SHOW: &str = "-- show life\nUPDATE job_leases.nodes SET seen_at = greatest(seen_at, job_leases.clock()) \
      WHERE node = $1";
@@ -82,8 +84,13 @@ pub(super) fn statements() -> Vec<&'static str> {
 /// Enters a new node; its number.
 pub(super) async fn enter(via: &Via, db: &mut PgConnection) -> Result<i64, StoreError> {
     let node: i64 = in_time(via.query_scalar(NUMBER).fetch_one(&mut *db)).await?;
-    in_time(via.query(ENTER).bind(node).bind(env!("CARGO_PKG_VERSION")).execute(db)).await?;
+    enter_as(via, db, node).await?;
     Ok(node)
+}
+
+async fn enter_as(via: &Via, db: &mut PgConnection, node: i64) -> Result<(), StoreError> {
+    in_time(via.query(ENTER).bind(node).bind(env!("CARGO_PKG_VERSION")).bind(open::known()).execute(db)).await?;
+    Ok(())
 }
 
 /// Lives until told to stop.
@@ -117,7 +124,12 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     let via = &store.via;
     let mut tx = via.begin().await?;
     let (seen, told) = loop {
-        let (seen, told) = seen(store, &mut tx).await?;
+        let (seen, oldest, told) = seen(store, &mut tx).await?;
+        if let Some(reason) = open::outdated(oldest) {
+            tx.rollback().await;
+            store.give_up(&reason);
+            return Ok(());
+        }
         if told.is_good {
             break (seen, told);
         }
@@ -137,7 +149,7 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
         None => {
             // Others have forgotten this node, and with it all who waited here.
             store.abandon();
-            in_time(via.query(ENTER).bind(store.node()).bind(env!("CARGO_PKG_VERSION")).execute(&mut *tx)).await?;
+            enter_as(via, &mut tx, store.node()).await?;
         }
     }
     let now = store.clock().now();
@@ -177,11 +189,12 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When this node was last seen, if it is still known; and the time.
-async fn seen(store: &PostgresStore, db: &mut PgConnection) -> Result<(Option<i64>, Told), StoreError> {
+/// When this node was last seen, if it is still known; the oldest schema whose programs may use the database; and the time.
+async fn seen(store: &PostgresStore, db: &mut PgConnection) -> Result<(Option<i64>, i64, Told), StoreError> {
     let seen = store.via.query_as(SEEN).bind(store.node()).fetch_one(db);
-    let (seen_at, clock, ahead, since, is_good): (Option<i64>, i64, i64, i64, bool) = in_time(seen).await?;
-    Ok((seen_at, Told::new((clock, ahead, since, is_good))))
+    let (seen_at, oldest, clock, ahead, since, is_good): (Option<i64>, i64, i64, i64, i64, bool) =
+        in_time(seen).await?;
+    Ok((seen_at, oldest, Told::new((clock, ahead, since, is_good))))
 }
 
 /// The token of a duty, if it is this node's.

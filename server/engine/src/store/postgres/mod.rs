@@ -28,7 +28,7 @@ mod verify;
 mod via;
 mod warned;
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub(crate) struct Hooks {
     pub(crate) settle: Box<dyn Fn(LeaseKey) + Send + Sync>,
     /// Others have taken this node for dead, and passed over all who wait here.
     pub(crate) abandoned: Box<dyn Fn() + Send + Sync>,
+    /// This node can serve no more, and why.
+    pub(crate) over: Box<dyn Fn(String) + Send + Sync>,
 }
 
 /// The shared store, as one node sees it.
@@ -120,6 +122,8 @@ pub struct PostgresStore {
     /// Until when upkeep is this node's, in microseconds.
     on_duty_until: AtomicI64,
     waiting_elsewhere: AtomicU64,
+    /// Whether this node can serve no more.
+    is_over: AtomicBool,
     stop: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -128,7 +132,7 @@ impl PostgresStore {
     /// Opens the database, brings its schema up to date, and enters it as a new node.
     ///
     /// # Errors
-    /// If it cannot be reached, or a newer version used it.
+    /// If it cannot be reached, or a newer version has made it unusable for this one.
     pub(crate) async fn open(
         url: &PostgresUrl,
         outage_grace: Span,
@@ -172,6 +176,7 @@ impl PostgresStore {
             term: watch::Sender::new(None),
             on_duty_until: AtomicI64::new(0),
             waiting_elsewhere: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
         });
@@ -279,8 +284,21 @@ impl PostgresStore {
     /// Everybody who waits here is told that it was in vain, and nothing is believed of queues any more.
     fn abandon(&self) {
         tracing::warn!(node = self.node, "this node was taken for dead by others; its waiters are turned away");
+        self.turn_away();
+    }
+
+    fn turn_away(&self) {
         self.queues.clear();
         (self.hooks.abandoned)();
+    }
+
+    /// A newer version has changed the database in a way that this one cannot live with: from now on nothing is written here.
+    fn give_up(&self, reason: &OpenError) {
+        tracing::error!(node = self.node, %reason, "this node serves no more");
+        self.is_over.store(true, Ordering::Release);
+        self.stop.cancel();
+        (self.hooks.over)(reason.to_string());
+        self.turn_away();
     }
 
     /// Gives other nodes a hint that there is something for them.
@@ -354,6 +372,9 @@ impl Store for PostgresStore {
     const QUEUES_ARE_STORED: bool = true;
 
     async fn begin(&self) -> Result<tx::PostgresTx<'_>, StoreError> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
         Ok(tx::PostgresTx::new(self, Link::begin_writing(&self.via, self.beginning).await?))
     }
 

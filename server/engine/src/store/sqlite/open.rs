@@ -7,12 +7,12 @@ use std::time::Duration;
 use domain::Timestamp;
 use futures::future::BoxFuture;
 use rand::RngExt as _;
-use sqlx::ConnectOptions as _;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
+use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::clock::{ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
@@ -23,6 +23,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 const HAS_MIGRATIONS: &str =
     "-- has migrations\nSELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'";
 const NEWEST_MIGRATION: &str = "-- newest migration\nSELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+const HAS_COMPATIBILITY: &str =
+    "-- has compatibility\nSELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'compatibility'";
+const OLDEST: &str = "-- oldest program\nSELECT oldest FROM compatibility WHERE id = 1";
 const LOAD_HEAD: &str = "-- load head\nSELECT epoch, lived_at, ceiling, boot_id, elapsed, base_position, base_hash \
      FROM head WHERE id = 1";
 const INSERT_HEAD: &str = "-- create head\nINSERT INTO head (id, epoch, lived_at, ceiling, boot_id, elapsed, base_hash) \
@@ -44,6 +47,8 @@ pub(super) fn statements() -> Vec<&'static str> {
     vec![
         HAS_MIGRATIONS,
         NEWEST_MIGRATION,
+        HAS_COMPATIBILITY,
+        OLDEST,
         LOAD_HEAD,
         INSERT_HEAD,
         LAST_LINE,
@@ -56,9 +61,13 @@ pub(super) fn statements() -> Vec<&'static str> {
 }
 
 pub(super) fn options(path: &Path) -> SqliteConnectOptions {
+    plain(path).journal_mode(SqliteJournalMode::Wal)
+}
+
+/// Leaves the file's journal as it is.
+pub(super) fn plain(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
-        .journal_mode(SqliteJournalMode::Wal)
         .busy_timeout(Duration::from_secs(5))
         .foreign_keys(true)
         .disable_statement_logging()
@@ -73,27 +82,57 @@ pub(super) async fn truth(path: &Path) -> Result<SqliteConnection, OpenError> {
         .pragma("wal_autocheckpoint", "0")
         .statement_cache_capacity(150);
     let mut db = options.connect().await.map_err(StoreError::from)?;
-    refuse_newer(&mut db, path, &MIGRATIONS).await?;
-    MIGRATIONS.run(&mut db).await?;
+    let schema = match Schema::of(&mut db).await.map_err(OpenError::from).and_then(|schema| schema.usable(path)) {
+        Ok(schema) => schema,
+        Err(error) => {
+            // The error at hand says more than one of the closing would.
+            let _ = db.close().await;
+            return Err(error);
+        }
+    };
+    if schema.found <= Schema::known() {
+        MIGRATIONS.run(&mut db).await?;
+    }
     Ok(db)
 }
 
-async fn refuse_newer(db: &mut SqliteConnection, path: &Path, migrations: &Migrator) -> Result<(), OpenError> {
-    let known = migrations.iter().map(|migration| migration.version).max().unwrap_or(0);
-    let exists: i64 = sqlx::query_scalar(HAS_MIGRATIONS).fetch_one(&mut *db).await.map_err(StoreError::from)?;
-    if exists == 0 {
-        return Ok(());
-    }
-    let found: i64 = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(db).await.map_err(StoreError::from)?;
-    if found > known {
-        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known });
-    }
-    Ok(())
+/// What schema a file has.
+#[derive(Clone, Copy)]
+pub(super) struct Schema {
+    /// The number of the newest migration; 0 for a new file.
+    pub(super) found: i64,
+    /// The oldest number whose programs may use it.
+    oldest: i64,
 }
 
-/// For a connection that only reads.
+impl Schema {
+    /// That of this program.
+    pub(super) fn known() -> i64 {
+        MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0)
+    }
+
+    pub(super) async fn of(db: &mut SqliteConnection) -> Result<Self, StoreError> {
+        let exists: i64 = sqlx::query_scalar(HAS_MIGRATIONS).fetch_one(&mut *db).await?;
+        let found = if exists == 0 { 0 } else { sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(&mut *db).await? };
+        // Before that was noted nothing newer could be used.
+        let noted: i64 = sqlx::query_scalar(HAS_COMPATIBILITY).fetch_one(&mut *db).await?;
+        let oldest = if noted == 0 { found } else { sqlx::query_scalar(OLDEST).fetch_one(db).await? };
+        Ok(Self { found, oldest })
+    }
+
+    /// Refuses what this program cannot use.
+    fn usable(self, path: &Path) -> Result<Self, OpenError> {
+        let (Self { found, oldest }, known) = (self, Self::known());
+        if found > known && oldest > known {
+            return Err(OpenError::Newer { database: path.display().to_string(), found, oldest, known });
+        }
+        Ok(self)
+    }
+}
+
+/// For a connection that only reads. A backup has no write-ahead log, and cannot be given one by who only reads.
 pub(super) fn reading(path: &Path) -> SqliteConnectOptions {
-    options(path).read_only(true)
+    plain(path).read_only(true)
 }
 
 /// A pool that only reads.
@@ -178,9 +217,7 @@ fn new_epoch() -> Arc<str> {
 }
 
 fn stored_line(position: i64, stored: &[u8], body: String) -> Result<Line, StoreError> {
-    let record = serde_json::from_str(&body)
-        .map_err(|error| StoreError::corrupt(format_args!("line {position} of the timeline: {error}")))?;
-    Ok(Line { position: Position(position), hash: hash(stored)?, body: Arc::from(body), record: Arc::new(record) })
+    Line::stored(Position(position), hash(stored)?, body)
 }
 
 /// Stored lines.

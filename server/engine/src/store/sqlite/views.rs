@@ -155,12 +155,12 @@ async fn follows(
 }
 
 /// Whether they are of this version, or could be brought to it: made anew they would lack what retention has taken from the
-/// timeline.
+/// timeline. Those of a newer version can be used if the timeline can, which was seen before.
 async fn is_of_this_version(db: &mut SqliteConnection) -> bool {
     let wanted = MIGRATIONS.iter().map(|migration| migration.version).max();
     let found: Result<i64, sqlx::Error> = sqlx::query_scalar(NEWEST_MIGRATION).fetch_one(&mut *db).await;
     let found = found.ok();
-    found == wanted || (found < wanted && MIGRATIONS.run(db).await.is_ok())
+    found >= wanted || MIGRATIONS.run(db).await.is_ok()
 }
 
 async fn greatest_token(db: &mut SqliteConnection) -> Result<u64, StoreError> {

@@ -74,8 +74,16 @@ END $trigger$;
 CREATE TRIGGER refuse_poison BEFORE INSERT ON job_leases.log
     FOR EACH ROW WHEN (NEW.body LIKE '%poison%') EXECUTE FUNCTION job_leases_test.refuse_poison()";
 
-const BE_NEWER: &str = "INSERT INTO job_leases.migrations (version, description, success, checksum, execution_time) \
+/// What a version later than this one might add.
+const BE_NEWER: &str = "ALTER TABLE job_leases.keys ADD COLUMN note text; \
+     CREATE TABLE job_leases.notes (id bigint PRIMARY KEY); ALTER TABLE job_leases_views.keys ADD COLUMN note text; \
+     INSERT INTO job_leases.migrations (version, description, success, checksum, execution_time) \
+     VALUES (9999, 'later', true, '', 0); \
+     INSERT INTO job_leases_views.migrations (version, description, success, checksum, execution_time) \
      VALUES (9999, 'later', true, '', 0)";
+const RAISE: &str = "UPDATE job_leases.compatibility SET oldest = greatest(oldest, $1)";
+
+const APPEND: &str = "INSERT INTO job_leases.log (body) VALUES ($1)";
 
 const TABLES: &str = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables \
      WHERE schemaname NOT IN ('pg_catalog', 'information_schema')";
@@ -183,9 +191,23 @@ impl Database {
         sqlx::raw_sql(REFUSE_POISON).execute(&self.pool).await.unwrap();
     }
 
-    /// A version later than this one has used it.
-    pub(crate) async fn be_newer(&self) {
-        sqlx::query(BE_NEWER).execute(&self.pool).await.unwrap();
+    /// A version later than this one has used it, and from now on it takes one that knows its schema so far at least.
+    pub(crate) async fn be_newer(&self, oldest: i64) {
+        let mut tx = self.pool.begin().await.unwrap();
+        sqlx::raw_sql(BE_NEWER).execute(&mut *tx).await.unwrap();
+        sqlx::query(RAISE).bind(oldest).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// Something happens that no engine of this version would write.
+    pub(crate) async fn append(&self, body: &str) {
+        sqlx::query(APPEND).bind(body).execute(&self.pool).await.unwrap();
+    }
+
+    /// Changes it behind the engine's back.
+    pub(crate) async fn change(&self, sql: &'static str) {
+        let changed = sqlx::query(sql).execute(&self.pool).await.unwrap();
+        assert_eq!(changed.rows_affected(), 1, "{sql}");
     }
 
     /// Checks its timeline.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
+use engine::timeline::{Position, chain};
 use engine::{Engine, Options, Verified, VerifyError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
@@ -73,13 +74,37 @@ impl Database {
         .await;
     }
 
-    /// A version later than this one has used it.
-    pub(crate) async fn be_newer(&self) {
-        self.change(
-            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-             VALUES (9999, 'later', 1, x'00', 0)",
-        )
-        .await;
+    /// A version later than this one has used it, and from now on it takes one that knows its schema so far at least.
+    pub(crate) async fn be_newer(&self, oldest: i64) {
+        const NOTE: &str = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+             VALUES (9999, 'later', 1, x'00', 0)";
+        self.change("ALTER TABLE idempotency ADD COLUMN note TEXT").await;
+        self.change("CREATE TABLE notes (id INTEGER PRIMARY KEY)").await;
+        self.change(NOTE).await;
+        let mut db = self.connect().await;
+        let raise = "UPDATE compatibility SET oldest = max(oldest, ?1)";
+        sqlx::query(raise).bind(oldest).execute(&mut db).await.unwrap();
+        db.close().await.unwrap();
+        let views = SqliteConnectOptions::new().filename(format!("{}-views", self.path().display()));
+        let mut db = views.busy_timeout(std::time::Duration::from_secs(5)).connect().await.unwrap();
+        for sql in ["ALTER TABLE keys ADD COLUMN note TEXT", NOTE] {
+            sqlx::query(sql).execute(&mut db).await.unwrap();
+        }
+        db.close().await.unwrap();
+    }
+
+    /// Something has happened, while nobody served it, that no engine of this version would write.
+    pub(crate) async fn append(&self, body: &str) {
+        let mut db = self.connect().await;
+        let (last, hash): (i64, Vec<u8>) =
+            sqlx::query_as("SELECT position, hash FROM timeline ORDER BY position DESC LIMIT 1")
+                .fetch_one(&mut db)
+                .await
+                .unwrap();
+        let hash = chain(hash.as_slice().try_into().unwrap(), Position(last + 1), body);
+        let append = sqlx::query("INSERT INTO timeline (position, hash, body) VALUES (?1, ?2, ?3)");
+        append.bind(last + 1).bind(hash.to_vec()).bind(body.to_owned()).execute(&mut db).await.unwrap();
+        db.close().await.unwrap();
     }
 
     /// Checks its timeline.
