@@ -72,6 +72,20 @@ pub enum OpenError {
         /// The newest schema that this version knows.
         known: i64,
     },
+    /// It is of an older version.
+    #[error(
+        "the database is of an older version of Job Leases (schema {found}, that of this one is {known}): use that version, or let a \
+         node of this one bring it up to date at its start"
+    )]
+    Older {
+        /// Its schema.
+        found: i64,
+        /// The newest schema that this version knows.
+        known: i64,
+    },
+    /// It is something else.
+    #[error("{} is no database of Job Leases", .0.display())]
+    NotOurs(PathBuf),
     /// To bring it up to date would be more than nodes of an older version can live with, which are at work.
     #[error(
         "nodes of an older version are at work on the database, which cannot live with its next schema ({oldest}): stop them \

@@ -13,6 +13,7 @@ pub mod timeline;
 
 pub use engine::{Call, Database, Delivery, Done, Engine, Options, idempotency::Idempotency};
 pub use error::{Fault, OpenError, StoreError};
+pub use store::backup::{backup, restore};
 pub use store::copy::{Copied, CopyError, copy};
 pub use store::postgres::{PostgresUrl, verify as verify_postgres};
 pub use store::sqlite::verify;

@@ -31,8 +31,10 @@ impl Copy {
         };
         let copied = engine::copy(from, to).await.map_err(|error| {
             let exit = match &error {
-                CopyError::From(_) | CopyError::To(_) | CopyError::NotEmpty => Exit::Configuration,
-                CopyError::Store(_) => Exit::Internal,
+                CopyError::From(_) | CopyError::To(_) | CopyError::Exists(_) | CopyError::NotEmpty => {
+                    Exit::Configuration
+                }
+                CopyError::Wrong(_) | CopyError::Store(_) => Exit::Internal,
             };
             Problem::new(exit, format_args!("nothing was copied: {error}"))
         })?;

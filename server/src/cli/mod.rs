@@ -1,5 +1,6 @@
 //! The command line, apart from `serve`: plain clients of the HTTP API.
 
+mod backup;
 mod client;
 mod clock;
 mod connection;
@@ -67,6 +68,10 @@ pub enum Command {
     Verify(verify::Verify),
     #[command(after_help = HELP)]
     Copy(copy::Copy),
+    #[command(after_help = HELP)]
+    Backup(backup::Backup),
+    #[command(after_help = HELP)]
+    Restore(backup::Restore),
     /// Kills a command when its lease is over; started by `run`.
     #[command(name = run::GUARD, hide = true)]
     Guard,
@@ -108,6 +113,8 @@ async fn carry_out(command: Command) -> ExitCode {
         Command::Doctor(doctor) => doctor.run().await,
         Command::Verify(verify) => verify.run().await,
         Command::Copy(copy) => copy.run().await,
+        Command::Backup(backup) => backup.run().await,
+        Command::Restore(restore) => restore.run().await,
         Command::Guard => return run::guard().await,
         Command::Start(start) => return start.run(),
     };

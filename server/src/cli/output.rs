@@ -53,6 +53,11 @@ pub(crate) fn facts(pairs: &[(&str, String)]) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes as they are compared by people.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A length of time in milliseconds, for people.
 pub(crate) fn span(millis: u64) -> String {
     duration::show(Duration::from_millis(millis))

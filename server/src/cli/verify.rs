@@ -36,7 +36,7 @@ impl Verify {
 
     fn tell(&self, verified: Result<Verified, VerifyError>) -> Result<(), Problem> {
         let verified = verified.map_err(|error| Problem::new(Exit::Internal, format_args!("NOT verified: {error}")))?;
-        let hash: String = verified.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = output::hex(&verified.hash);
         let (after, last) = (verified.base.0, verified.head.0);
         if self.json {
             output::json(&json!({ "verified": true, "after": after, "last": last, "hash": hash }))?;

@@ -4,6 +4,7 @@
     reason = "these tests are clients: they live in real time and count on their own clocks"
 )]
 
+mod backup;
 mod checker;
 mod durability;
 mod failover;

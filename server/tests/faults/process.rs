@@ -62,6 +62,11 @@ impl Place {
         Self { url, ..Self::with_movable_wall_clock() }
     }
 
+    /// The database, as it is named on the command line.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }

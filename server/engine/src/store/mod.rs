@@ -17,6 +17,7 @@ use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
 use crate::timeline::{Position, Record};
 
+pub mod backup;
 pub mod copy;
 pub mod postgres;
 mod prefixes;

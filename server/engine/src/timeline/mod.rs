@@ -5,6 +5,7 @@
 mod changes;
 mod projector;
 mod record;
+mod replay;
 mod verify;
 
 use std::collections::VecDeque;
@@ -18,7 +19,8 @@ use tokio::sync::{Notify, watch};
 pub(crate) use changes::{Changes, Folded, GrantDelta, KeyDelta, Made, MinuteDelta, RecentRenewals, Seen};
 pub(crate) use projector::{LINGER, Projection, Request, catch_up, follow};
 pub use record::{GENESIS, Happening, Hash, Line, Other, Position, Record, Refused, chain};
-pub(crate) use verify::check;
+pub(crate) use replay::Replay;
+pub(crate) use verify::{Chain, check};
 
 pub use verify::{Verified, VerifyError};
 

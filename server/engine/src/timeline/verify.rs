@@ -1,6 +1,8 @@
 //! Checking a timeline from its first kept line to its last, whether or not a server has it open.
 
-use super::{Hash, Lines, Position, chain};
+use domain::LeaseKey;
+
+use super::{Hash, Line, Lines, Position, chain};
 use crate::error::{OpenError, StoreError};
 
 /// How many lines at once.
@@ -29,6 +31,17 @@ pub enum VerifyError {
     /// The timeline is whole but not the one that the read models follow.
     #[error("line {} is not the one that the read models have followed: it, or one before it, was written anew", .0.0)]
     Another(Position),
+    /// A line says what cannot have happened to a key as it was.
+    #[error("line {} does not fit what was before of the key {key}: it, or one before it, is not what happened", position.0)]
+    Unfit {
+        /// Which line.
+        position: Position,
+        /// Of which key.
+        key: LeaseKey,
+    },
+    /// A stored state is another than its lines come to.
+    #[error("the state of the key {0} is not what its lines come to")]
+    OtherState(LeaseKey),
     /// The database cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -37,40 +50,69 @@ pub enum VerifyError {
     Store(#[from] StoreError),
 }
 
-/// Checks lines from `base`, whose hash is given: no line missing, none changed, each chained to the one before, and each (the
-/// base too) the one that `followed` tells, if it tells of that position.
+/// Lines are shown to it one by one.
+pub(crate) struct Chain {
+    base: Position,
+    head: Position,
+    hash: Hash,
+    followed: Option<(Position, Hash)>,
+}
+
+impl Chain {
+    /// Begins after `base`, whose hash is given. Each line (the base too) must be the one that `followed` tells, if it tells of
+    /// that position.
+    pub(crate) fn after(base: (Position, Hash), followed: Option<(Position, Hash)>) -> Result<Self, VerifyError> {
+        let chain = Self { base: base.0, head: base.0, hash: base.1, followed };
+        chain.is_followed()?;
+        Ok(chain)
+    }
+
+    /// Takes the next line: none missing, none changed, chained to the one before.
+    pub(crate) fn take(&mut self, line: &Line) -> Result<(), VerifyError> {
+        if line.position != self.head.next() {
+            return Err(VerifyError::Missing(self.head.next()));
+        }
+        self.hash = chain(&self.hash, line.position, &line.body);
+        if self.hash != line.hash {
+            return Err(VerifyError::Broken(line.position));
+        }
+        self.head = line.position;
+        self.is_followed()
+    }
+
+    fn is_followed(&self) -> Result<(), VerifyError> {
+        match self.followed {
+            Some((position, hash)) if position == self.head && hash != self.hash => Err(VerifyError::Another(position)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last line that was taken.
+    pub(crate) const fn head(&self) -> Position {
+        self.head
+    }
+
+    /// There are no more.
+    pub(crate) fn end(self) -> Result<Verified, VerifyError> {
+        if self.followed.is_some_and(|(position, _)| position > self.head) {
+            return Err(VerifyError::Missing(self.head.next()));
+        }
+        Ok(Verified { base: self.base, head: self.head, hash: self.hash })
+    }
+}
+
+/// Checks all lines, see [`Chain`].
 pub(crate) async fn check(
     lines: &dyn Lines,
     base: (Position, Hash),
     followed: Option<(Position, Hash)>,
 ) -> Result<Verified, VerifyError> {
-    let (base, mut hash) = base;
-    let mut head = base;
-    let is_another = |position: Position, hash: &Hash| followed.is_some_and(|(at, of)| at == position && of != *hash);
-    if is_another(base, &hash) {
-        return Err(VerifyError::Another(base));
-    }
+    let mut chain = Chain::after(base, followed)?;
     loop {
-        let (piece, _) = lines.read(head, PIECE).await?;
+        let (piece, _) = lines.read(chain.head, PIECE).await?;
         if piece.is_empty() {
-            break;
+            return chain.end();
         }
-        for line in piece {
-            if line.position != head.next() {
-                return Err(VerifyError::Missing(head.next()));
-            }
-            hash = chain(&hash, line.position, &line.body);
-            if hash != line.hash {
-                return Err(VerifyError::Broken(line.position));
-            }
-            if is_another(line.position, &hash) {
-                return Err(VerifyError::Another(line.position));
-            }
-            head = line.position;
-        }
+        piece.iter().try_for_each(|line| chain.take(line))?;
     }
-    if followed.is_some_and(|(position, _)| position > head) {
-        return Err(VerifyError::Missing(head.next()));
-    }
-    Ok(Verified { base, head, hash })
 }

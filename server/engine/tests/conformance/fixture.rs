@@ -61,7 +61,7 @@ impl Fixture {
     /// A database that no engine has ever opened, and its clock.
     pub(crate) async fn unopened() -> (Arc<Database>, Arc<Hands>) {
         let database = Arc::new(Database::new(START).await);
-        let hands = Arc::new(Hands { micros: AtomicI64::new(START), dial: database.dial() });
+        let hands = hands(&database);
         (database, hands)
     }
 
@@ -191,6 +191,11 @@ impl Fixture {
         }
         panic!("{} wait for {key}, not {count}", self.queue_length(key).await);
     }
+}
+
+/// The hands of a database in which no time has passed.
+pub(crate) fn hands(database: &Database) -> Arc<Hands> {
+    Arc::new(Hands { micros: AtomicI64::new(START), dial: database.dial() })
 }
 
 /// How an engine on this database is opened that goes by this clock.

@@ -2,13 +2,16 @@
 //! runs them all, and those of its own besides.
 
 mod access;
+mod backup;
 mod connections;
 mod copying;
 #[path = "database/postgres.rs"]
 mod database;
 mod differential;
 mod durability;
+mod estate;
 mod fixture;
+mod going_back;
 mod idempotency;
 mod leases;
 mod life;
@@ -19,8 +22,9 @@ mod outage;
 #[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
 mod reference;
 mod retention;
-mod takeover;
+mod shared_backup;
 mod side_by_side;
+mod takeover;
 mod timeline;
 mod upgrade;
 mod waiting;

@@ -2,10 +2,12 @@
 //! them all, and those of its own besides.
 
 mod access;
+mod backup;
 #[path = "database/sqlite.rs"]
 mod database;
 mod differential;
 mod durability;
+mod estate;
 mod files;
 mod fixture;
 mod idempotency;

@@ -18,9 +18,10 @@ mod reading;
 mod retention;
 mod rows;
 mod sequencer;
+mod source;
 mod target;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod time;
 mod tx;
 mod url;
@@ -44,6 +45,7 @@ use self::follow::{StoredLines, whole};
 use self::link::{Beginning, Link, in_time};
 use self::project::ViewWriter;
 pub(crate) use self::reading::PostgresReading;
+pub(crate) use self::source::{Snapshot, Source};
 pub(crate) use self::target::Target;
 use self::time::{Told, told_columns};
 pub use self::url::PostgresUrl;
@@ -497,6 +499,7 @@ mod tests {
             reading::statements(),
             retention::statements(),
             sequencer::statements(),
+            source::statements(),
             target::statements(),
             time::statements(),
             tx::statements(),

@@ -11,7 +11,7 @@ use crate::error::{OpenError, StoreError};
 use crate::timeline::{Hash, Position};
 
 /// Held while the schema is brought up to date, and by this transaction alone: the name as a number.
-const LOCK: &str = "-- lock migrations\nSELECT pg_advisory_xact_lock(7411074110)";
+pub(super) const LOCK: &str = "-- lock migrations\nSELECT pg_advisory_xact_lock(7411074110)";
 const MAKE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS job_leases";
 const MAKE_VIEWS_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS job_leases_views";
 const FORGET: &str = "DEALLOCATE ALL";
@@ -33,9 +33,9 @@ const LOAD_HEAD: &str = concat!(
 );
 
 /// After an older backup was put back, tokens must go on above all that were ever given out: above the time, since no more than one
-/// is given out each microsecond. Only if it is far behind, so that nobody draws beyond it meanwhile.
+/// is given out each microsecond. Only if it is a second behind, so that nobody draws beyond it meanwhile.
 const RAISE_TOKENS: &str = "-- raise tokens\nSELECT setval('job_leases.tokens_given', job_leases.clock()) \
-     FROM job_leases.tokens_given WHERE last_value < job_leases.clock() - 10000000";
+     FROM job_leases.tokens_given WHERE last_value < job_leases.clock() - 1000000";
 
 /// Every statement of this file that can be prepared in a database that is up to date, for the test that does.
 #[cfg(test)]
@@ -91,6 +91,11 @@ impl Schema {
             return Err(OpenError::Newer { database: "the database".to_owned(), found, oldest, known });
         }
         Ok(self)
+    }
+
+    /// Refuses what this program does not know all of.
+    pub(super) fn known_whole(self) -> Result<Self, OpenError> {
+        Self { oldest: self.found, ..self }.usable(known())
     }
 }
 

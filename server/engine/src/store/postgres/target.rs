@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::link::Link;
 use super::url::PostgresUrl;
 use super::via::Via;
-use super::{kept, open, project};
+use super::{kept, open, project, source};
 use crate::error::{OpenError, StoreError};
 use crate::store::sqlite::{AnswerRow, KeptRow, LinkRow, SessionRow, TokenRow};
 use crate::timeline::{Folded, Hash, Line, Position};
@@ -36,7 +36,7 @@ const ANSWERS: &str = "-- copy: answers\nINSERT INTO job_leases.idempotency (cal
      SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])";
 /// Above all that were ever given out.
 const RAISE_TOKENS: &str = "-- copy: tokens given\nSELECT setval('job_leases.tokens_given', greatest(job_leases.clock(), \
-     (SELECT coalesce(max(token), 0) FROM job_leases_views.keys)))";
+     (SELECT lived_at FROM job_leases.service WHERE id = 1), (SELECT coalesce(max(token), 0) FROM job_leases_views.keys)))";
 const CHANGED: &str = "-- copy: access\nUPDATE job_leases.access SET changes = changes + 1 WHERE id = 1";
 
 /// Every statement of this file, for the test that prepares them.
@@ -51,12 +51,15 @@ pub(crate) struct Target(Via);
 impl Target {
     pub(crate) async fn open(url: &PostgresUrl) -> Result<Self, OpenError> {
         let (via, _) = url.ways()?;
-        open::migrate(&via).await?;
+        open::migrate(&via).await?.known_whole()?;
         Ok(Self(via))
     }
 
+    /// Begins, and keeps nodes from starting meanwhile.
     pub(crate) async fn begin(&self) -> Result<Link, StoreError> {
-        self.0.begin().await
+        let mut link = self.0.begin().await?;
+        self.0.query(open::LOCK).execute(&mut *link).await?;
+        Ok(link)
     }
 
     pub(crate) async fn commit(&self, link: Link) -> Result<(), StoreError> {
@@ -81,12 +84,17 @@ impl Target {
         Ok(())
     }
 
-    /// What retention has kept; the read models begin with it.
+    /// What retention has kept.
     pub(crate) async fn kept(&self, db: &mut PgConnection, rows: &[KeptRow]) -> Result<(), StoreError> {
         let keys: Vec<&str> = rows.iter().map(|(key, ..)| key.as_str()).collect();
         let states: Vec<&str> = rows.iter().map(|(_, state, _)| state.as_str()).collect();
         let alive: Vec<Option<i64>> = rows.iter().map(|(.., alive)| *alive).collect();
-        self.0.query(KEPT).bind(keys).bind(states).bind(alive).execute(&mut *db).await?;
+        self.0.query(KEPT).bind(keys).bind(states).bind(alive).execute(db).await?;
+        Ok(())
+    }
+
+    /// The read models begin with what was kept.
+    pub(crate) async fn begin_views(&self, db: &mut PgConnection) -> Result<(), StoreError> {
         kept::begin_views_in(&self.0, db).await
     }
 
@@ -102,7 +110,7 @@ impl Target {
         project::write_in(&self.0, db, folded).await
     }
 
-    pub(crate) async fn keys(&self, db: &mut PgConnection, states: &[KeyState]) -> Result<(), StoreError> {
+    pub(crate) async fn keys(&self, db: &mut PgConnection, states: &[&KeyState]) -> Result<(), StoreError> {
         let keys: Vec<&str> = states.iter().map(|state| state.lease_key.as_str()).collect();
         let mut texts = Vec::with_capacity(states.len());
         for state in states {
@@ -143,6 +151,27 @@ impl Target {
         let query = self.0.query(ANSWERS).bind(callers).bind(keys).bind(fingerprints).bind(answers).bind(times);
         query.execute(db).await?;
         Ok(())
+    }
+
+    /// What stands there now, to be compared: lines after a position.
+    pub(crate) async fn stored_lines(
+        &self,
+        db: &mut PgConnection,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<Line>, StoreError> {
+        source::lines(&self.0, db, after, limit).await
+    }
+
+    /// The same of states of keys, after a name.
+    pub(crate) async fn stored_states(
+        &self,
+        db: &mut PgConnection,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<KeyState>, StoreError> {
+        let states = source::states(&self.0, db, after, limit).await?;
+        Ok(states.into_iter().map(|(state, _)| state).collect())
     }
 
     /// The last thing.

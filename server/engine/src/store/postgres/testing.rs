@@ -10,14 +10,14 @@ const SERVER: &str = "JOB_LEASES_TEST_POSTGRES";
 const NAME: &str = "SELECT 'job_leases_test_' || replace(gen_random_uuid()::text, '-', '')";
 
 /// A database that is dropped at the end.
-pub(super) struct Database {
+pub(crate) struct Database {
     name: String,
     server: PgConnectOptions,
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 /// Makes one.
-pub(super) async fn database() -> Database {
+pub(crate) async fn database() -> Database {
     let server = std::env::var(SERVER).unwrap_or_else(|_| {
         panic!(
             "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::OpenError;
 
 /// `path` with `suffix` behind its name.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -17,6 +17,12 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 pub(super) fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::File { path, source }
+}
+
+/// Makes sure that there is such a file.
+pub(super) fn must_exist(path: &Path) -> Result<(), OpenError> {
+    // Not by opening it: see `lock`.
+    std::fs::metadata(path).map(drop).map_err(file_error(path))
 }
 
 /// The database file itself, whatever links lead to it, made if it does not exist: the other files lie beside it.
@@ -58,6 +64,11 @@ pub(super) fn lock(path: &Path) -> Result<Locks, OpenError> {
     // Elsewhere than on Linux these locks and those of SQLite may be of one kind.
     let file = if cfg!(target_os = "linux") { Some(lock_one(path, path)?) } else { None };
     Ok(Locks { _beside: beside, _file: file })
+}
+
+/// Keeps others from serving a database that is not there yet.
+pub(crate) fn lock_place(path: &Path) -> Result<File, OpenError> {
+    lock_one(&beside(path, "-lock"), path)
 }
 
 fn lock_one(file_path: &Path, database: &Path) -> Result<File, OpenError> {

@@ -15,6 +15,7 @@ mod project;
 mod reading;
 mod rows;
 mod source;
+mod target;
 mod tx;
 mod verify;
 mod views;
@@ -33,9 +34,11 @@ use tokio::sync::{MappedMutexGuard, MutexGuard, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::files::{beside, lock_place};
 use self::memory::Memory;
 pub(crate) use self::reading::SqliteReading;
 pub(crate) use self::source::{AnswerRow, KeptRow, LinkRow, SessionRow, Source, TokenRow};
+pub(crate) use self::target::{Target, begin_anew, bring_up, copy_file};
 pub use self::verify::verify;
 use crate::access::Directory;
 use crate::clock::{Clock, ClockMark, TimeSource};
@@ -372,17 +375,17 @@ mod tests {
         let mut truth = open::truth(&path).await.unwrap();
         let head = open::head(&mut truth, &*source).await.unwrap();
         let mut views = views::open(&path, &head, &mut truth).await.unwrap().db;
-        let on_truth =
-            [open::statements(), tx::statements(), kept::statements(), access::statements(), source::statements()]
-                .concat();
-        let on_views = [
-            views::statements(),
-            tx::view_statements(),
-            project::statements(),
-            reading::statements(),
-            source::view_statements(),
+        let on_truth = [
+            open::statements(),
+            tx::statements(),
+            kept::statements(),
+            access::statements(),
+            source::statements(),
+            target::statements(),
         ]
         .concat();
+        let on_views =
+            [views::statements(), tx::view_statements(), project::statements(), reading::statements()].concat();
         assert!(on_truth.len() > 20 && on_views.len() > 30, "{} and {}", on_truth.len(), on_views.len());
         for sql in on_truth {
             truth.prepare(sql.into_sql_str()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -18,7 +18,7 @@ use crate::clock::{ClockMark, TimeSource};
 use crate::error::{OpenError, StoreError};
 use crate::timeline::{GENESIS, Hash, Line, Lines, Position};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 const HAS_MIGRATIONS: &str =
     "-- has migrations\nSELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '_sqlx_migrations'";
@@ -128,6 +128,11 @@ impl Schema {
         }
         Ok(self)
     }
+
+    /// Refuses what this program does not know all of.
+    pub(super) fn known_whole(self, path: &Path) -> Result<Self, OpenError> {
+        Self { oldest: self.found, ..self }.usable(path)
+    }
 }
 
 /// For a connection that only reads. A backup has no write-ahead log, and cannot be given one by who only reads.
@@ -212,7 +217,7 @@ pub(super) async fn head(db: &mut SqliteConnection, source: &dyn TimeSource) -> 
 }
 
 #[expect(clippy::disallowed_methods, reason = "an epoch must differ from every other; nothing is decided by it")]
-fn new_epoch() -> Arc<str> {
+pub(super) fn new_epoch() -> Arc<str> {
     Arc::from(format!("{:016x}", rand::rng().random::<u64>()))
 }
 

@@ -228,7 +228,7 @@ impl<'s> SqliteTx<'s> {
     }
 }
 
-async fn append(truth: &mut SqliteConnection, lines: &[Line]) -> Result<(), sqlx::Error> {
+pub(super) async fn append(truth: &mut SqliteConnection, lines: &[Line]) -> Result<(), sqlx::Error> {
     for (sql, lines) in APPEND.statements(lines) {
         let query = lines.iter().fold(sqlx::query(sql), |query, line| {
             query.bind(line.position.0).bind(line.hash.to_vec()).bind(line.body.to_string())

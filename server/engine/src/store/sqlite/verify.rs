@@ -22,13 +22,14 @@ pub async fn verify(path: &Path) -> Result<Verified, VerifyError> {
     db.close().await.map_err(StoreError::from)?;
     let followed = followed.filter(|progress| progress.epoch == epoch);
     let lines = StoredLines(open::readers(path, 1));
-    let checked = check(&lines, (position, hash), followed.map(|progress| (progress.applied, progress.hash))).await;
+    let followed = followed.map(|progress| (progress.applied, progress.hash));
+    let checked = check(&lines, (position, hash), followed).await;
     lines.close().await;
     checked
 }
 
 /// How far the read models have come, if there are any that can be read.
-async fn followed(path: &Path) -> Option<Progress> {
+pub(super) async fn followed(path: &Path) -> Option<Progress> {
     // Beside the file itself, if this is a link to it.
     let file = views::path_beside(&path.canonicalize().ok()?);
     let mut db = open::reading(&file).connect().await.ok()?;

@@ -111,19 +111,28 @@ impl Database {
             )
         });
         let server: PgConnectOptions = server.parse().unwrap();
-        let mut admin = server.connect().await.unwrap();
-        let name: String = sqlx::query_scalar(NAME).fetch_one(&mut admin).await.unwrap();
-        admin.close().await.unwrap();
         // Nobody can be connected to this template, which would be in the way.
-        let create = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'");
-        on_server(&server, create).await.unwrap();
-
-        let own = server.clone().database(&name);
-        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(own.clone());
-        let database = Self { name, server, own, pool };
+        let database = Self::made_from(&server, "template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'").await;
         sqlx::raw_sql(HANDS).execute(&database.pool).await.unwrap();
         sqlx::query(SET_HANDS).bind(micros).execute(&database.pool).await.unwrap();
         database
+    }
+
+    async fn made_from(server: &PgConnectOptions, template: &str) -> Self {
+        let mut admin = server.connect().await.unwrap();
+        let name: String = sqlx::query_scalar(NAME).fetch_one(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+        on_server(server, format!("CREATE DATABASE {name} TEMPLATE {template}")).await.unwrap();
+        let own = server.clone().database(&name);
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(own.clone());
+        Self { name, server: server.clone(), own, pool }
+    }
+
+    /// Another one that is as this one is now, byte by byte, while nobody serves it.
+    pub(crate) async fn as_it_is(&self) -> Arc<Self> {
+        let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        on_server(&self.server, cut).await.unwrap();
+        Arc::new(Self::made_from(&self.server, &self.name).await)
     }
 
     /// How to open it.
@@ -208,6 +217,13 @@ impl Database {
     pub(crate) async fn change(&self, sql: &'static str) {
         let changed = sqlx::query(sql).execute(&self.pool).await.unwrap();
         assert_eq!(changed.rows_affected(), 1, "{sql}");
+    }
+
+    /// Keeps what is committed from being given a position.
+    pub(crate) async fn hold_sequencer(&self) -> Held {
+        let mut db = self.own.connect().await.unwrap();
+        sqlx::raw_sql("BEGIN; SELECT 1 FROM job_leases.head FOR UPDATE").execute(&mut db).await.unwrap();
+        Held(db)
     }
 
     /// Checks its timeline.
