@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rand::RngExt as _;
+use rand::seq::SliceRandom as _;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -12,8 +14,11 @@ use super::faults::Faults;
 use crate::failover::cluster::{BEHIND, Cluster};
 
 /// What befalls the primary: what is ordered, and what undoes it.
-const FAULTS: [(&str, &str, &str); 3] = [
-    ("killed, with all on its machine", "kill", "start"),
+type Fault = (&'static str, &'static str, &'static str);
+
+const KILLED: Fault = ("killed, with all on its machine", "kill", "start");
+/// Of which chance takes one.
+const CUT_OFF: [Fault; 2] = [
     // Nodes can still talk to it, which cannot commit any more.
     ("cut off from the other machines of databases", "part", "join"),
     ("cut off from everybody", "cut", "mend"),
@@ -26,12 +31,14 @@ const LONG: u64 = 20_000;
 const GRANTED_WITHIN: Duration = Duration::from_secs(60);
 
 impl Faults<'_> {
-    /// Work, and what can befall the primary, one after the other; why not all of it could be, if so.
+    /// Work, and what can befall the primary, so that each server takes over once; why that could not be, if so.
     pub(super) async fn befall_databases(&mut self, cluster: &mut Cluster, seed: u64) -> Result<(), String> {
         for node in [0, 1] {
             self.start(&[node]).await?;
         }
-        for (round, (told, fault, undo)) in FAULTS.into_iter().enumerate() {
+        let mut faults = [KILLED, CUT_OFF[self.chance.random_range(0..CUT_OFF.len())]];
+        faults.shuffle(&mut self.chance);
+        for (round, (told, fault, undo)) in faults.into_iter().enumerate() {
             let before = cluster.until_in_step().await;
             self.wait(2_000, 3_000).await;
             let heir = self.inherit(seed + round as u64, format!("long/{round}")).await;

@@ -133,13 +133,13 @@ async fn sixteen_clients_find_every_promise_kept_by_two_nodes_that_are_killed_pa
     assert!(done.cuts > 0, "no connection was cut");
 }
 
-/// Sixteen clients ask now the one, now the other of two nodes, while the server of their database is killed, cut off from its
-/// replica, and cut off from everybody; each time the other takes over, whose clock is half a second behind or ahead.
+/// Sixteen clients ask now the one, now the other of two nodes, while the server of their database is killed, and cut off from
+/// its replica or from everybody; each time the other takes over, whose clock is half a second behind or ahead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixteen_clients_find_every_promise_kept_while_one_database_server_takes_over_from_another() {
     let ground = async { Ground::Replicated(Cluster::start().await) };
     let done = run(ground, 0, &["grants in turn by two processes"]).await;
-    assert_eq!(done.pauses, 3, "times that the other server took over");
+    assert_eq!(done.pauses, 2, "times that the other server took over");
 }
 
 /// How much was done to the servers.
