@@ -194,6 +194,14 @@ impl StoreError {
         }
     }
 
+    /// Whether a lock was not to be had in time.
+    pub(crate) fn is_held_up(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => error.code().is_some_and(|code| code == "55P03"),
+            _ => false,
+        }
+    }
+
     /// Whether another transaction was in the way, so that it may succeed when it is tried again.
     pub(crate) fn is_passing(&self) -> bool {
         match self {

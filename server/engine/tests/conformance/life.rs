@@ -163,6 +163,16 @@ async fn nodes_may_be_the_first_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn a_node_starts_although_another_stands_still_in_the_middle_of_a_change() {
+    let here = Fixture::new().await;
+    let holding = here.database.stand_still().await;
+    let there = here.another().await;
+    let lease = there.acquire("a", "one").await.unwrap();
+    here.renew(&lease).await.unwrap();
+    drop(holding);
+}
+
+#[tokio::test]
 async fn the_last_node_leaves_all_that_the_next_first_needs() {
     let (mut here, there) = two_nodes().await;
     let lease = here.acquire("a", "one").await.unwrap();

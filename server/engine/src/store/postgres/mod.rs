@@ -143,9 +143,9 @@ impl PostgresStore {
         hooks: Hooks,
     ) -> Result<Arc<Self>, OpenError> {
         let ((via, reading), ears) = (url.ways()?, url.listening()?);
-        open::migrate(&via).await?;
-        time::begin(&via).await?;
-        kept::begin_views(&via).await?;
+        patiently(async || open::migrate(&via).await).await?;
+        patiently(async || Ok(time::begin(&via).await?)).await?;
+        patiently(async || Ok(kept::begin_views(&via).await?)).await?;
         let beginning = Beginning::of(&via).await?;
         let mut tx = via.begin().await?;
         let head = open::head(&via, &mut tx).await?;
@@ -183,7 +183,7 @@ impl PostgresStore {
             tasks: Mutex::default(),
         });
         // Before anybody is served: the time since the service last lived may be an outage.
-        store.record_outage().await?;
+        patiently(async || Ok(store.record_outage().await?)).await?;
         let tasks = vec![
             tokio::spawn(life::live(Arc::clone(&store))),
             tokio::spawn(sequencer::run(Arc::clone(&store))),
@@ -365,6 +365,15 @@ impl PostgresStore {
             }
         }
         Ok(())
+    }
+}
+
+/// Does what a node needs for its start, once more if a lock was not to be had in time: another node that stands still may hold
+/// it, until the database ends its transaction, which takes longer than one attempt and less than two.
+async fn patiently<T>(step: impl AsyncFn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    match step().await {
+        Err(OpenError::Store(error)) if error.is_held_up() => step().await,
+        done => done,
     }
 }
 

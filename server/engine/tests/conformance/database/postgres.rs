@@ -64,6 +64,10 @@ const LIVE: [&str; 2] = [
 /// Whether anything was not moved yet from the log to the timeline, and how far that goes.
 const SEQUENCED: &str = "SELECT EXISTS (SELECT 1 FROM job_leases.log), (SELECT position FROM job_leases.head)";
 
+/// As `BEGIN_WRITING` of the store, and with the settings of its connections.
+const STAND_STILL: &str = "SET idle_in_transaction_session_timeout = '3s'; BEGIN; \
+     SELECT pg_advisory_xact_lock_shared(7411074111)";
+
 const LOSE_VIEWS: &str = "DROP SCHEMA job_leases_views CASCADE; CREATE SCHEMA job_leases_views";
 
 const REFUSE_POISON: &str = "
@@ -253,6 +257,13 @@ impl Database {
         let mut db = self.own.connect().await.unwrap();
         sqlx::raw_sql("BEGIN; LOCK TABLE job_leases.log IN EXCLUSIVE MODE").execute(&mut db).await.unwrap();
         Held(db)
+    }
+
+    /// Holds what a node holds that changes leases, and does nothing, until the database ends it as it ends such a node's.
+    pub(crate) async fn stand_still(&self) -> PgConnection {
+        let mut db = self.own.connect().await.unwrap();
+        sqlx::raw_sql(STAND_STILL).execute(&mut db).await.unwrap();
+        db
     }
 
     /// The server's host and port.
