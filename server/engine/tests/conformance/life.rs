@@ -108,6 +108,41 @@ async fn who_waits_at_a_node_that_dies_is_passed_over_three_seconds_later() {
 }
 
 #[tokio::test]
+async fn while_the_databases_clock_is_behind_who_waits_at_a_node_that_dies_is_passed_over_as_ever() {
+    let here = Fixture::new().await;
+    let there = Elsewhere::beside(&here).await;
+    let holder = here.acquire("a", "one").await.unwrap();
+    here.database.set_back(3_600_000).await;
+    let _gone = there.wait("a", "gone");
+    here.until_waiting("a", 1).await;
+    let next = here.wait("a", "next", 60_000);
+    here.until_waiting("a", 2).await;
+    there.kill();
+    pass_slowly(&here, 4_500).await;
+    here.release(&holder).await.unwrap();
+    assert_eq!(soon(next).await.unwrap().unwrap().lease.owner.as_str(), "next");
+    assert_eq!(grants(&here.lines().await, "a"), 2);
+}
+
+#[tokio::test]
+async fn a_node_that_starts_while_the_databases_clock_is_behind_goes_by_the_time_of_those_that_live() {
+    let here = Fixture::new().await;
+    here.database.set_back(3_600_000).await;
+    // A moment after its last sign of life, and before the next.
+    let mark = here.database.mark().await;
+    here.hands.pass(1).await;
+    while here.database.mark().await == mark {
+        sleep(Duration::from_millis(5)).await;
+    }
+    here.hands.pass(700).await;
+    let now = here.engine.now();
+    let there = here.another().await;
+    assert!(there.engine.now() >= now, "{} {now}", there.engine.now());
+    let lease = there.acquire("a", "one").await.unwrap();
+    assert!(lease.lease.acquired_at >= now);
+}
+
+#[tokio::test]
 async fn a_node_that_stands_still_beside_a_living_one_is_no_outage_and_goes_on_afterwards() {
     let here = Fixture::new().await;
     let there = Elsewhere::beside(&here).await;

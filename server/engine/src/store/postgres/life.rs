@@ -25,29 +25,34 @@ const BEAT: Duration = Duration::from_secs(1);
 /// How soon it tries again if it could not.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// How often to look for a sign of life of others.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// A duty is anybody's when it was not kept for so long, in microseconds.
-pub(super) const DUTY: i64 = 3_000_000;
+const DUTY: i64 = 3_000_000;
 
 /// The numbers of nodes that were not seen for so long are forgotten, in microseconds.
 const FORGET: i64 = 60_000_000;
 
+/// All this goes by server time: the database's own clock may have been set back, or be another's.
 const ENTER: &str = "-- enter node\nINSERT INTO job_leases.nodes (node, seen_at, version, schema) \
-     VALUES ($1, job_leases.clock(), $2, $3)";
+     SELECT $1, greatest($2, s.lived_at), $3, $4 FROM job_leases.service AS s WHERE s.id = 1";
 const NUMBER: &str = "-- number node\nSELECT nextval('job_leases.node')";
 /// And which programs may use the database now.
 const SEEN: &str = concat!(
-    "-- when seen\nSELECT n.seen_at, c.oldest, ",
+    "-- when seen\nSELECT n.seen_at, c.oldest, s.lived_at, ",
     told_columns!(),
     " FROM job_leases.service AS s CROSS JOIN job_leases.compatibility AS c \
      LEFT JOIN job_leases.nodes AS n ON n.node = $1 WHERE s.id = 1 AND c.id = 1"
 );
-const SHOW: &str = "-- show life\nUPDATE job_leases.nodes SET seen_at = greatest(seen_at, job_leases.clock()) \
-     WHERE node = $1";
-const FORGET_NODES: &str = "-- forget nodes\nDELETE FROM job_leases.nodes WHERE seen_at < job_leases.clock() - $1";
+const SHOW: &str = "-- show life\nUPDATE job_leases.nodes SET seen_at = greatest(seen_at, $2) WHERE node = $1";
+const FORGET_NODES: &str = "-- forget nodes\nDELETE FROM job_leases.nodes WHERE seen_at < $1";
 const LEAVE: &str = "-- leave node\nDELETE FROM job_leases.nodes WHERE node = $1";
 /// Not if that would hide an outage.
 const MARK: &str = "-- mark\nUPDATE job_leases.service SET lived_at = greatest(lived_at, $1) \
      WHERE id = 1 AND lived_at >= $1::bigint - $2::bigint";
+const READ_MARK: &str =
+    concat!("-- read mark\nSELECT s.lived_at, ", told_columns!(), " FROM job_leases.service AS s WHERE s.id = 1");
 const INSERT_OUTAGE: &str = "-- record outage\nINSERT INTO job_leases.outages (began, ended, grace) VALUES ($1, $2, $3) \
      RETURNING id";
 const SET_MARK: &str = "-- mark after outage\nUPDATE job_leases.service SET lived_at = $1, outages = $2 WHERE id = 1";
@@ -55,9 +60,9 @@ const LOG: &str = "-- log\nINSERT INTO job_leases.log (body) VALUES ($1)";
 const LOAD_OUTAGES: &str =
     "-- load outages\nSELECT id, began, ended, grace FROM job_leases.outages WHERE id > $1 ORDER BY id";
 /// Whoever kept it goes on with the same token; whoever takes it over has a greater one.
-const TAKE_DUTY: &str = "-- take duty\nUPDATE job_leases.duties SET node = $2, held_until = job_leases.clock() + $3, \
-     token = CASE WHEN node = $2 AND held_until > job_leases.clock() THEN token ELSE token + 1 END \
-     WHERE name = $1 AND (node = $2 OR held_until <= job_leases.clock()) RETURNING token";
+const TAKE_DUTY: &str = "-- take duty\nUPDATE job_leases.duties SET node = $2, held_until = $4, \
+     token = CASE WHEN node = $2 AND held_until > $3 THEN token ELSE token + 1 END \
+     WHERE name = $1 AND (node = $2 OR held_until <= $3) RETURNING token";
 const DROP_DUTIES: &str = "-- drop duties\nUPDATE job_leases.duties SET held_until = 0 WHERE node = $1";
 
 /// Every statement of this file, for the test that prepares them.
@@ -72,6 +77,7 @@ pub(super) fn statements() -> Vec<&'static str> {
         FORGET_NODES,
         LEAVE,
         MARK,
+        READ_MARK,
         INSERT_OUTAGE,
         SET_MARK,
         LOG,
@@ -82,15 +88,49 @@ pub(super) fn statements() -> Vec<&'static str> {
 }
 
 /// Enters a new node; its number.
-pub(super) async fn enter(via: &Via, db: &mut PgConnection) -> Result<i64, StoreError> {
+pub(super) async fn enter(via: &Via, db: &mut PgConnection, now: Timestamp) -> Result<i64, StoreError> {
     let node: i64 = in_time(via.query_scalar(NUMBER).fetch_one(&mut *db)).await?;
-    enter_as(via, db, node).await?;
+    enter_as(via, db, node, now).await?;
     Ok(node)
 }
 
-async fn enter_as(via: &Via, db: &mut PgConnection, node: i64) -> Result<(), StoreError> {
-    in_time(via.query(ENTER).bind(node).bind(env!("CARGO_PKG_VERSION")).bind(open::known()).execute(db)).await?;
+async fn enter_as(via: &Via, db: &mut PgConnection, node: i64, now: Timestamp) -> Result<(), StoreError> {
+    let enter = via.query(ENTER).bind(node).bind(now.as_micros()).bind(env!("CARGO_PKG_VERSION")).bind(open::known());
+    in_time(enter.execute(db)).await?;
     Ok(())
+}
+
+/// Comes to the time of the nodes that live. While the database's clock is behind what it has told, they go by clocks of their
+/// own, of which the mark tells once a second: without waiting for it this node would be behind them by up to that much, and they
+/// would end what it grants too early.
+pub(super) async fn agree(store: &PostgresStore) -> Result<(), StoreError> {
+    let (first, told) = read_mark(store).await?;
+    if told >= first {
+        return Ok(());
+    }
+    let next = async {
+        while read_mark(store).await?.0 == first {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    };
+    // Nobody else may live.
+    tokio::time::timeout(BEAT + BEAT / 2, next).await.unwrap_or(Ok(()))
+}
+
+/// The mark, which server time is no earlier than from now on, and what the database tells of the time.
+async fn read_mark(store: &PostgresStore) -> Result<(Timestamp, Timestamp), StoreError> {
+    let via = &store.via;
+    let mut tx = via.begin().await?;
+    type Row = (i64, i64, i64, i64, bool);
+    let (lived_at, clock, ahead, since, is_good): Row = in_time(via.query_as(READ_MARK).fetch_one(&mut *tx)).await?;
+    tx.commit().await?;
+    let (lived_at, told) = (Timestamp::from_micros(lived_at), Told::new((clock, ahead, since, is_good)));
+    if told.is_good {
+        store.clock().observe(told.time());
+    }
+    store.clock().at_least(lived_at);
+    Ok((lived_at, told.time()))
 }
 
 /// Lives until told to stop.
@@ -123,15 +163,15 @@ pub(super) async fn live(store: Arc<PostgresStore>) {
 async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     let via = &store.via;
     let mut tx = via.begin().await?;
-    let (seen, told) = loop {
-        let (seen, oldest, told) = seen(store, &mut tx).await?;
+    let (seen, lived_at, told) = loop {
+        let (seen, oldest, lived_at, told) = seen(store, &mut tx).await?;
         if let Some(reason) = open::outdated(oldest) {
             tx.rollback().await;
             store.give_up(&reason);
             return Ok(());
         }
         if told.is_good {
-            break (seen, told);
+            break (seen, lived_at, told);
         }
         // Whoever lived through it says first by how much the clock of another server is off.
         tx.rollback().await;
@@ -139,17 +179,18 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
         tx = via.begin().await?;
     };
     store.clock().observe(told.time());
+    let now = store.clock().at_least(lived_at);
     match seen {
         Some(seen_at) => {
-            if told.clock - seen_at > UNSEEN {
+            if now.as_micros() - seen_at > UNSEEN {
                 store.abandon();
             }
-            in_time(via.query(SHOW).bind(store.node()).execute(&mut *tx)).await?;
+            in_time(via.query(SHOW).bind(store.node()).bind(now.as_micros()).execute(&mut *tx)).await?;
         }
         None => {
             // Others have forgotten this node, and with it all who waited here.
             store.abandon();
-            enter_as(via, &mut tx, store.node()).await?;
+            enter_as(via, &mut tx, store.node(), now).await?;
         }
     }
     let now = store.clock().now();
@@ -162,16 +203,16 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     }
 
     let mut tx = via.begin().await?;
-    let sequencer = take_duty(via, &mut tx, "sequencer", store.node()).await?;
-    let upkeep = take_duty(via, &mut tx, "upkeep", store.node()).await?;
+    let sequencer = take_duty(via, &mut tx, "sequencer", store.node(), now).await?;
+    let upkeep = take_duty(via, &mut tx, "upkeep", store.node(), now).await?;
     tx.commit().await?;
     store.term.send_if_modified(|term| std::mem::replace(term, sequencer) != sequencer);
     let until = if upkeep.is_some() { now.as_micros() + DUTY } else { 0 };
     store.on_duty_until.store(until, Ordering::Release);
 
     let mut tx = via.begin().await?;
-    in_time(via.query(FORGET_NODES).bind(FORGET).execute(&mut *tx)).await?;
-    let (keys, untold) = queue::forsaken(via, &mut tx, UNSEEN).await?;
+    in_time(via.query(FORGET_NODES).bind(now.as_micros() - FORGET).execute(&mut *tx)).await?;
+    let (keys, untold) = queue::forsaken(via, &mut tx, now.as_micros() - UNSEEN).await?;
     let elsewhere = queue::count(via, &mut tx, store.node()).await?;
     tx.commit().await?;
 
@@ -189,17 +230,24 @@ async fn beat(store: &PostgresStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When this node was last seen, if it is still known; the oldest schema whose programs may use the database; and the time.
-async fn seen(store: &PostgresStore, db: &mut PgConnection) -> Result<(Option<i64>, i64, Told), StoreError> {
+/// When this node was last seen, if it is still known; the oldest schema whose programs may use the database; the mark; and the time.
+async fn seen(store: &PostgresStore, db: &mut PgConnection) -> Result<(Option<i64>, i64, Timestamp, Told), StoreError> {
     let seen = store.via.query_as(SEEN).bind(store.node()).fetch_one(db);
-    let (seen_at, oldest, clock, ahead, since, is_good): (Option<i64>, i64, i64, i64, i64, bool) =
-        in_time(seen).await?;
-    Ok((seen_at, oldest, Told::new((clock, ahead, since, is_good))))
+    type Row = (Option<i64>, i64, i64, i64, i64, i64, bool);
+    let (seen_at, oldest, lived_at, clock, ahead, since, is_good): Row = in_time(seen).await?;
+    Ok((seen_at, oldest, Timestamp::from_micros(lived_at), Told::new((clock, ahead, since, is_good))))
 }
 
 /// The token of a duty, if it is this node's.
-async fn take_duty(via: &Via, db: &mut PgConnection, name: &str, node: i64) -> Result<Option<i64>, StoreError> {
-    in_time(via.query_scalar(TAKE_DUTY).bind(name).bind(node).bind(DUTY).fetch_optional(db)).await
+async fn take_duty(
+    via: &Via,
+    db: &mut PgConnection,
+    name: &str,
+    node: i64,
+    now: Timestamp,
+) -> Result<Option<i64>, StoreError> {
+    let take = via.query_scalar(TAKE_DUTY).bind(name).bind(node).bind(now.as_micros()).bind(now.as_micros() + DUTY);
+    in_time(take.fetch_optional(db)).await
 }
 
 /// Lets go of all that this node had.

@@ -150,7 +150,7 @@ impl PostgresStore {
         let mut tx = via.begin().await?;
         let head = open::head(&via, &mut tx).await?;
         let clock = Clock::following(source, head.now);
-        let node = life::enter(&via, &mut tx).await?;
+        let node = life::enter(&via, &mut tx, head.now).await?;
         let access = access::changes(&via, &mut tx).await?;
         let directory = access::load(&via, &mut tx, head.now).await?;
         tx.commit().await?;
@@ -184,6 +184,7 @@ impl PostgresStore {
         });
         // Before anybody is served: the time since the service last lived may be an outage.
         patiently(async || Ok(store.record_outage().await?)).await?;
+        life::agree(&store).await?;
         let tasks = vec![
             tokio::spawn(life::live(Arc::clone(&store))),
             tokio::spawn(sequencer::run(Arc::clone(&store))),

@@ -185,7 +185,7 @@ mod tests {
         let (via, _) = PostgresUrl::new(&database.url).ways().unwrap();
         let before = migrate(&via).await.unwrap();
         let mut tx = via.begin().await.unwrap();
-        let node = life::enter(&via, &mut tx).await.unwrap();
+        let node = life::enter(&via, &mut tx, Timestamp::from_micros(0)).await.unwrap();
         tx.commit().await.unwrap();
         let raise =
             || later("CREATE TABLE job_leases.later (id bigint); UPDATE job_leases.compatibility SET oldest = 9999");
@@ -208,7 +208,7 @@ mod tests {
         let (via, _) = PostgresUrl::new(&database.url).ways().unwrap();
         migrate(&via).await.unwrap();
         let mut tx = via.begin().await.unwrap();
-        life::enter(&via, &mut tx).await.unwrap();
+        life::enter(&via, &mut tx, Timestamp::from_micros(0)).await.unwrap();
         tx.commit().await.unwrap();
         migrate_to(&via, later("CREATE TABLE job_leases.later (id bigint)")).await.unwrap();
         assert_eq!(migrate(&via).await.unwrap().found, 9999);

@@ -40,10 +40,10 @@ const ARE_TOLD: &str = "-- are there wakings\nSELECT EXISTS (SELECT 1 FROM job_l
 const COUNT: &str = "-- waiting elsewhere\nSELECT count(*) FROM job_leases.waiters WHERE node <> $1";
 /// Keys with waiters whose node is gone.
 const FORSAKEN: &str = "-- forsaken queues\nSELECT DISTINCT w.lease_key FROM job_leases.waiters AS w WHERE NOT EXISTS \
-     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > job_leases.clock() - $1) LIMIT 500";
+     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > $1) LIMIT 500";
 /// What nobody will take any more.
 const UNTAKEN: &str = "-- untaken wakings\nDELETE FROM job_leases.wakings AS w WHERE NOT EXISTS \
-     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > job_leases.clock() - $1) \
+     (SELECT 1 FROM job_leases.nodes AS n WHERE n.node = w.node AND n.seen_at > $1) \
      RETURNING waiter, told_at, result, is_kept";
 
 /// Every statement of this file, for the test that prepares them.
@@ -263,15 +263,15 @@ pub(super) async fn are_told(via: &Via, node: i64) -> Result<bool, StoreError> {
     Ok(are_told)
 }
 
-/// Keys with waiters whose node was not seen for so long (microseconds), and what such waiters were to be told.
+/// Keys with waiters whose node was not seen since then (microseconds), and what such waiters were to be told.
 pub(super) async fn forsaken(
     via: &Via,
     db: &mut PgConnection,
-    unseen: i64,
+    since: i64,
 ) -> Result<(Vec<LeaseKey>, Vec<(Waking, Timestamp)>), StoreError> {
-    let keys: Vec<String> = in_time(via.query_scalar(FORSAKEN).bind(unseen).fetch_all(&mut *db)).await?;
+    let keys: Vec<String> = in_time(via.query_scalar(FORSAKEN).bind(since).fetch_all(&mut *db)).await?;
     let keys = keys.iter().map(|key| LeaseKey::parse(key).map_err(StoreError::corrupt)).collect::<Result<_, _>>()?;
-    Ok((keys, wakings(in_time(via.query_as(UNTAKEN).bind(unseen).fetch_all(db)).await?)?))
+    Ok((keys, wakings(in_time(via.query_as(UNTAKEN).bind(since).fetch_all(db)).await?)?))
 }
 
 /// How many wait at other nodes.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use domain::{Span, Timestamp};
 use sqlx::PgConnection;
 
-use super::life::DUTY;
 use super::link::{ALONE, in_time};
 use super::via::Via;
 use crate::clock::{Clock, SLEW_PER_MILLION};
@@ -40,24 +39,20 @@ const LOCK_TIME: &str = concat!(
 );
 const SET_TIME: &str = "-- set time\nUPDATE job_leases.service SET server = job_leases.server(), ahead = $1, \
      ahead_since = $2 WHERE id = 1";
-/// Signs of life and duties go by the server's own clock: none may be of a time that this one will come to only later.
-const SET_SIGNS: &str = "-- set signs of life\nUPDATE job_leases.nodes SET seen_at = $1 WHERE seen_at > $1";
-const SET_DUTIES: &str = "-- set duties\nUPDATE job_leases.duties SET held_until = $1::bigint + $2::bigint \
-     WHERE held_until > $1::bigint + $2::bigint";
 const MAY_BE_KNOWN: &str = "-- may the time be known\nSELECT s.server <> job_leases.server() \
      AND EXISTS (SELECT 1 FROM job_leases.nodes) FROM job_leases.service AS s WHERE s.id = 1";
 
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![LOCK_TIME, SET_TIME, SET_SIGNS, SET_DUTIES, MAY_BE_KNOWN]
+    vec![LOCK_TIME, SET_TIME, MAY_BE_KNOWN]
 }
 
 /// What the database told of the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     /// By the server's clock, in microseconds.
-    pub(super) clock: i64,
+    clock: i64,
     ahead: i64,
     since: i64,
     /// It is known by how much that clock is off.
@@ -125,9 +120,7 @@ async fn read(via: &Via, db: &mut PgConnection) -> Result<(Timestamp, Told), Sto
 
 async fn set(via: &Via, db: &mut PgConnection, told: Told, now: Timestamp) -> Result<(), StoreError> {
     let ahead = now.as_micros() - told.clock;
-    in_time(via.query(SET_TIME).bind(ahead).bind(told.clock).execute(&mut *db)).await?;
-    in_time(via.query(SET_SIGNS).bind(told.clock).execute(&mut *db)).await?;
-    in_time(via.query(SET_DUTIES).bind(told.clock).bind(DUTY).execute(db)).await?;
+    in_time(via.query(SET_TIME).bind(ahead).bind(told.clock).execute(db)).await?;
     if ahead != 0 {
         tracing::warn!(ahead_us = ahead, "another database server tells the time; server time goes on as it did");
     }

@@ -28,12 +28,13 @@ const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT l
      found AS (SELECT array_agg(lease_key) AS keys, array_agg(state) AS states, array_agg(outage) AS outages, \
      array_agg(waiting) AS waiting, array_agg(queue) AS queues, coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
      SELECT f.keys, f.states, f.outages AS outages_seen, f.waiting, f.queues, s.lived_at, s.outages AS outage, \
-     a.changes AS access, ARRAY(SELECT n.node FROM job_leases.nodes AS n WHERE n.seen_at > job_leases.clock() - $4) AS live, \
+     a.changes AS access, n.nodes, n.seen, \
      CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS clock, s.ahead, s.ahead_since, \
      s.server = job_leases.server() AS is_good, \
      ARRAY(SELECT nextval('job_leases.tokens_given') \
      FROM generate_series(1, CASE WHEN f.all_waiting > 0 THEN $2::integer + $3::integer ELSE $2::integer END)) AS tokens \
-     FROM found AS f, job_leases.service AS s, job_leases.access AS a WHERE s.id = 1 AND a.id = 1";
+     FROM found AS f, job_leases.service AS s, job_leases.access AS a, \
+     (SELECT array_agg(node) AS nodes, array_agg(seen_at) AS seen FROM job_leases.nodes) AS n WHERE s.id = 1 AND a.id = 1";
 const LOCK_ACCESS: &str = "-- lock access\nSELECT changes FROM job_leases.access WHERE id = 1 FOR NO KEY UPDATE";
 /// Keys that nobody had before are inserted only here: should another node have been first, nothing of this happens. Log ids are
 /// drawn in the order of what happened.
@@ -124,7 +125,9 @@ struct Read {
     outage: i64,
     /// How often access was changed.
     access: i64,
-    live: Vec<i64>,
+    /// All nodes that were seen a while ago, and when.
+    nodes: Option<Vec<i64>>,
+    seen: Option<Vec<i64>>,
     clock: i64,
     ahead: i64,
     ahead_since: i64,
@@ -171,7 +174,7 @@ impl<'s> PostgresTx<'s> {
         let grants = needs.grants + if needs.waits { needs.commands } else { 0 };
         let grants = i32::try_from(grants).map_err(StoreError::corrupt)?;
         let commands = if needs.waits { 0 } else { i32::try_from(needs.commands).map_err(StoreError::corrupt)? };
-        let read = via.query_as(READ).bind(names).bind(grants).bind(commands).bind(UNSEEN);
+        let read = via.query_as(READ).bind(names).bind(grants).bind(commands);
         in_time(read.fetch_one(self.link.db()?)).await
     }
 
@@ -319,7 +322,10 @@ impl Tx for PostgresTx<'_> {
             }
             break read;
         };
-        (self.outage, self.access, self.live) = (read.outage, read.access, std::mem::take(&mut read.live));
+        (self.outage, self.access) = (read.outage, read.access);
+        let seen = read.nodes.iter().flatten().zip(read.seen.iter().flatten());
+        let since = clock.now().as_micros() - UNSEEN;
+        self.live = seen.filter(|(_, seen_at)| **seen_at > since).map(|(node, _)| *node).collect();
         self.tokens = std::mem::take(&mut read.tokens).into_iter().map(i64::cast_unsigned).collect();
         self.store.know_access(self.link.db()?, self.access).await?;
         let outages = self.store.outages(self.link.db()?, self.outage).await?;

@@ -165,6 +165,16 @@ impl Database {
         tx.commit().await.unwrap();
     }
 
+    /// Sets its clock back, and nobody else's.
+    pub(crate) async fn set_back(&self, millis: i64) {
+        sqlx::query(MOVE_HANDS).bind(-millis * 1_000).execute(&self.pool).await.unwrap();
+    }
+
+    /// When the service last showed that it lives, in microseconds.
+    pub(crate) async fn mark(&self) -> i64 {
+        sqlx::query_scalar("SELECT lived_at FROM job_leases.service").fetch_one(&self.pool).await.unwrap()
+    }
+
     /// Waits until the timeline has all that was answered, and this engine knows of it.
     pub(crate) async fn sequenced(&self, engine: &Engine) {
         for _ in 0..5_000 {
