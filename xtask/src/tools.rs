@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use crate::workspace::{Workspace, run};
 
 /// What to look for, any of the names, and the Debian package that brings it.
-const PROGRAMS: [(&[&str], &str); 10] = [
+const PROGRAMS: [(&[&str], &str); 11] = [
     (&["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"], "chromium"),
     (&["node"], "nodejs"),
     (&["npm"], "npm"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&[&str], &str); 10] = [
     (&["etcd"], "etcd-server"),
     (&["haproxy"], "haproxy"),
     (&["ip"], "iproute2"),
+    (&["pgbouncer"], "pgbouncer"),
 ];
 const CARGO_DENY: &str = "0.20.2";
 

@@ -99,13 +99,13 @@ async fn ended(mut seen: watch::Receiver<(State, u32)>, cuts: u32) {
 async fn by_a_way() -> (Fixture, Way) {
     let (database, hands) = Fixture::unopened().await;
     let way = Way::to(database.place()).await;
-    let by = database.options_by(way.address).database;
+    let by = database.options_by(way.address, 1).database;
     let engine = Engine::open(Options { database: by, ..options(&database, &hands) }).await.unwrap();
     (Fixture { engine, hands, database }, way)
 }
 
 /// Asks again for as long as the database is said to be unavailable, at most ten seconds.
-async fn until_available<T, A: Future<Output = Result<T, Fault>>>(ask: impl Fn() -> A) -> Result<T, Fault> {
+pub(crate) async fn until_available<T, A: Future<Output = Result<T, Fault>>>(ask: impl Fn() -> A) -> Result<T, Fault> {
     let asking = async {
         loop {
             match ask().await {
@@ -118,7 +118,7 @@ async fn until_available<T, A: Future<Output = Result<T, Fault>>>(ask: impl Fn()
 }
 
 /// Takes a key under an idempotency key of the same name.
-async fn take_once(fixture: &Fixture, key: &str) -> Result<LeaseReading, Fault> {
+pub(crate) async fn take_once(fixture: &Fixture, key: &str) -> Result<LeaseReading, Fault> {
     let take = Command::Acquire { request: terms("one"), wait: None };
     fixture.engine.run(call_once(key, 1), lease_key(key), take).await.map(delivered)
 }
@@ -200,7 +200,22 @@ async fn whatever_is_cut_off_a_request_that_is_asked_again_with_its_idempotency_
 
 #[tokio::test]
 async fn callers_who_hang_up_while_the_database_is_asked_spoil_nothing() {
-    let fixture = Fixture::new().await;
+    hang_up_on(Fixture::new().await, 40).await;
+}
+
+/// A transaction that is cancelled while it begins must not be left to whoever has the connection next.
+#[tokio::test]
+async fn callers_who_hang_up_spoil_nothing_where_there_is_one_connection_for_all() {
+    let (database, hands) = Fixture::unopened().await;
+    let options = options(&database, &hands);
+    let engine::Database::Postgres(url) = options.database else { panic!("not PostgreSQL") };
+    let one = engine::Database::Postgres(url.with_connections(1));
+    let engine = Engine::open(Options { database: one, ..options }).await.unwrap();
+    hang_up_on(Fixture { engine, hands, database }, 4).await;
+}
+
+/// Callers hang up on it; then so many ask at once as are more than it has connections, so that each is used.
+async fn hang_up_on(fixture: Fixture, at_once: u32) {
     let mut lease = fixture.acquire("a", "one").await.unwrap();
     let history = || HistoryQuery { lease_key: lease_key("a"), before: None, limit: 5 };
     for n in 0..200 {
@@ -227,9 +242,8 @@ async fn callers_who_hang_up_while_the_database_is_asked_spoil_nothing() {
         caller.abort();
         let _ = caller.await;
     }
-    // More at once than there are connections, so that each is used.
-    let lists = futures::future::join_all((0..40).map(|_| fixture.engine.list(all())));
-    let renewals = futures::future::join_all((0..40).map(|_| fixture.renew(&lease)));
+    let lists = futures::future::join_all((0..at_once).map(|_| fixture.engine.list(all())));
+    let renewals = futures::future::join_all((0..at_once).map(|_| fixture.renew(&lease)));
     let (lists, renewals) = tokio::join!(lists, renewals);
     for listed in lists {
         assert_eq!(listed.unwrap().page.rows.len(), 1);
@@ -237,5 +251,5 @@ async fn callers_who_hang_up_while_the_database_is_asked_spoil_nothing() {
     for renewed in renewals {
         lease = renewed.unwrap();
     }
-    assert!(lease.lease.renewals >= 40, "{}", lease.lease.renewals);
+    assert!(lease.lease.renewals >= at_once, "{}", lease.lease.renewals);
 }

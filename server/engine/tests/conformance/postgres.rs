@@ -28,3 +28,5 @@ mod takeover;
 mod timeline;
 mod upgrade;
 mod waiting;
+#[path = "database/direct.rs"]
+mod way;

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use domain::Timestamp;
@@ -15,9 +16,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use crate::fixture::{Fixture, Hands};
-
-/// How many scripts the differential test runs: each of their thousands of commands is a conversation with the server.
-pub(crate) const SEEDS: &str = "0..8";
+pub(crate) use crate::way::SEEDS;
+use crate::way::Way;
 
 /// Whether every token is one more than the last: a command that is refused or tried again may leave some out.
 pub(crate) const TOKENS_ARE_DENSE: bool = false;
@@ -104,17 +104,25 @@ pub(crate) struct Database {
     server: PgConnectOptions,
     own: PgConnectOptions,
     pool: PgPool,
+    way: Way,
+    /// How often it was asked how to open it.
+    opened: AtomicU32,
+}
+
+/// The server that the environment names.
+pub(crate) fn named_server() -> PgConnectOptions {
+    let server = std::env::var(SERVER).unwrap_or_else(|_| {
+        panic!(
+            "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \
+             (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
+        )
+    });
+    server.parse().unwrap()
 }
 
 impl Database {
     pub(crate) async fn new(micros: i64) -> Self {
-        let server = std::env::var(SERVER).unwrap_or_else(|_| {
-            panic!(
-                "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \
-                 (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
-            )
-        });
-        let server: PgConnectOptions = server.parse().unwrap();
+        let server = named_server();
         // Nobody can be connected to this template, which would be in the way.
         let database = Self::made_from(&server, "template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'").await;
         sqlx::raw_sql(HANDS).execute(&database.pool).await.unwrap();
@@ -129,7 +137,8 @@ impl Database {
         on_server(server, format!("CREATE DATABASE {name} TEMPLATE {template}")).await.unwrap();
         let own = server.clone().database(&name);
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(own.clone());
-        Self { name, server: server.clone(), own, pool }
+        let way = Way::to(&own);
+        Self { name, server: server.clone(), own, pool, way, opened: AtomicU32::new(0) }
     }
 
     /// Another one that is as this one is now, byte by byte, while nobody serves it.
@@ -141,7 +150,8 @@ impl Database {
 
     /// How to open it.
     pub(crate) fn options(&self) -> Options {
-        Options::postgres(self.own.to_url_lossy().as_str())
+        let (host, port) = self.place();
+        self.way.options((&host, port), self.opened.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn dial(&self) -> Dial {
@@ -276,15 +286,14 @@ impl Database {
         db
     }
 
-    /// The server's host and port.
+    /// Where the way to it begins: host and port.
     pub(crate) fn place(&self) -> (String, u16) {
-        (self.own.get_host().to_owned(), self.own.get_port())
+        self.way.begins_at()
     }
 
-    /// How to open it by another way to the server.
-    pub(crate) fn options_by(&self, way: SocketAddr) -> Options {
-        let by = self.own.clone().host(&way.ip().to_string()).port(way.port());
-        Options::postgres(by.to_url_lossy().as_str())
+    /// How to open it by what leads there, as the node of this number.
+    pub(crate) fn options_by(&self, before: SocketAddr, node: u32) -> Options {
+        self.way.options((&before.ip().to_string(), before.port()), node)
     }
 }
 
