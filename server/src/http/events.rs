@@ -226,7 +226,7 @@ async fn resume(engine: &Engine, id: &str) -> Result<(Position, Hash), ApiError>
     // Without a mark it may have been an id once, but says too little to go on from.
     let (position, given) = rest.split_once('-').map_or((rest, None), |(position, mark)| (position, Some(mark)));
     let position = position.parse().ok().filter(|position| *position >= 0).map(Position).ok_or_else(bad_id)?;
-    if epoch != timeline.epoch() || !engine.has_come_to(position).await {
+    if epoch != timeline.epoch() || !engine.has_come_to(position).await.map_err(|error| refused(error.into()))? {
         return Err(compacted());
     }
     let hash = hash_at(timeline, position).await?;

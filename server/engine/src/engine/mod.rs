@@ -238,8 +238,11 @@ impl Engine {
     }
 
     /// Whether this line is known here. Another node may have told of it a moment before it is: that is waited for.
-    pub async fn has_come_to(&self, position: Position) -> bool {
-        self.0.timeline.head() >= position || self.0.store.come_to(position).await
+    ///
+    /// # Errors
+    /// If it may be there, but this node does not hear of it.
+    pub async fn has_come_to(&self, position: Position) -> Result<bool, crate::StoreError> {
+        Ok(self.0.timeline.head() >= position || self.0.store.come_to(position).await?)
     }
 
     /// Who may call.

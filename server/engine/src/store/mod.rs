@@ -57,8 +57,9 @@ pub(crate) trait Keeper: Send + Sync {
     /// Waits until the read models have come to all that is committed now, for at most a second.
     fn settled(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Waits for a line that is not known here, but may be elsewhere; whether it is known then.
-    fn come_to(&self, position: Position) -> BoxFuture<'_, bool>;
+    /// Waits for a line that is not known here, but may be elsewhere; whether it is known then. An error if it is there, or may
+    /// be, and has not come in time.
+    fn come_to(&self, position: Position) -> BoxFuture<'_, Result<bool, StoreError>>;
 
     /// Makes sure that what other nodes changed of tokens and sessions is known here.
     fn learn_access(&self) -> BoxFuture<'_, Result<(), StoreError>>;

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::lease::{Command, LeaseReading};
 use engine::reading::HistoryQuery;
+use engine::timeline::Position;
 use engine::{Engine, Fault, Options};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -13,7 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::fixture::{Fixture, call, call_once, delivered, lease_key, options, refusal, terms};
+use crate::database::Database;
+use crate::fixture::{Fixture, Hands, call, call_once, delivered, lease_key, options, refusal, terms};
 use crate::lists::all;
 use crate::nodes::grants;
 
@@ -99,9 +102,13 @@ async fn ended(mut seen: watch::Receiver<(State, u32)>, cuts: u32) {
 async fn by_a_way() -> (Fixture, Way) {
     let (database, hands) = Fixture::unopened().await;
     let way = Way::to(database.place()).await;
+    (by(&way, database, hands).await, way)
+}
+
+async fn by(way: &Way, database: Arc<Database>, hands: Arc<Hands>) -> Fixture {
     let by = database.options_by(way.address, 1).database;
     let engine = Engine::open(Options { database: by, ..options(&database, &hands) }).await.unwrap();
-    (Fixture { engine, hands, database }, way)
+    Fixture { engine, hands, database }
 }
 
 /// Asks again for as long as the database is said to be unavailable, at most ten seconds.
@@ -160,6 +167,25 @@ async fn a_database_that_is_not_to_be_reached_is_told_of_and_served_again_when_i
     fixture.release(&lease).await.unwrap();
     let next = timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap().unwrap();
     assert_eq!(next.lease.owner.as_str(), "two");
+}
+
+#[tokio::test]
+async fn a_line_that_a_node_does_not_hear_of_is_not_called_gone() {
+    // It sequences the timeline, since it is the first.
+    let here = Fixture::new().await;
+    let way = Way::to(here.database.place()).await;
+    let there = by(&way, Arc::clone(&here.database), Arc::clone(&here.hands)).await;
+    here.acquire("a", "one").await.unwrap();
+    assert_eq!(there.engine.has_come_to(here.head().await).await.ok(), Some(true));
+    way.be(State::Closed);
+    here.acquire("b", "one").await.unwrap();
+    let head = here.head().await;
+    assert!(there.engine.has_come_to(head).await.is_err());
+    way.be(State::Open);
+    until_available(|| take_once(&there, "c")).await.unwrap();
+    assert_eq!(there.engine.has_come_to(head).await.ok(), Some(true));
+    // And what nobody has is not there.
+    assert_eq!(there.engine.has_come_to(Position(head.0 + 1_000)).await.ok(), Some(false));
 }
 
 #[tokio::test]

@@ -420,13 +420,18 @@ impl Keeper for Arc<PostgresStore> {
         Box::pin(whole(async move { store.settle(PATIENCE).await }))
     }
 
-    fn come_to(&self, position: Position) -> BoxFuture<'_, bool> {
-        let mut head = self.timeline.subscribe();
-        Box::pin(async move {
-            tokio::time::timeout(PATIENCE, head.wait_for(|head| *head >= position))
-                .await
-                .is_ok_and(|found| found.is_ok())
-        })
+    fn come_to(&self, position: Position) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let store = Arc::clone(self);
+        Box::pin(whole(async move {
+            let mut head = store.timeline.subscribe();
+            let found = tokio::time::timeout(PATIENCE, head.wait_for(|head| *head >= position)).await;
+            if found.is_ok_and(|found| found.is_ok()) {
+                return Ok(true);
+            }
+            // Nobody has it, unless this node does not hear of what there is.
+            let (end, _) = follow::ends(&store.reading).await?;
+            if end < position { Ok(false) } else { Err(StoreError::Behind) }
+        }))
     }
 
     fn learn_access(&self) -> BoxFuture<'_, Result<(), StoreError>> {

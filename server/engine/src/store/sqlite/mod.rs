@@ -321,9 +321,9 @@ impl Keeper for SqliteStore {
         })
     }
 
-    fn come_to(&self, _: Position) -> BoxFuture<'_, bool> {
+    fn come_to(&self, _: Position) -> BoxFuture<'_, Result<bool, StoreError>> {
         // Nobody else writes any.
-        Box::pin(async { false })
+        Box::pin(async { Ok(false) })
     }
 
     fn learn_access(&self) -> BoxFuture<'_, Result<(), StoreError>> {
