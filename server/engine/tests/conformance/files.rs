@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use domain::lease::Command;
 use engine::timeline::Position;
 use engine::{Engine, Fault, OpenError, Options, VerifyError};
 
-use crate::fixture::{Fixture, refusal};
+use crate::fixture::{Fixture, call, lease_key, refusal, terms};
 
 async fn refused(path: &Path) -> OpenError {
     Engine::open(Options::sqlite(path)).await.err().expect("it is refused")
@@ -186,4 +187,24 @@ async fn new_files_are_for_their_user_alone() {
         let file = format!("{}{suffix}", fixture.path().display());
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o077, 0, "{file}");
     }
+}
+
+#[tokio::test]
+async fn what_killed_processes_left_in_the_log_is_moved_into_the_database_all_the_same() {
+    let lives: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let file = |life: usize, name: &str| lives[life].path().join(name);
+    // Each lives for less than it takes to move the log by itself.
+    for life in 0..lives.len() {
+        // As a process that is killed leaves it: nothing more is written, nothing is closed.
+        for name in ["leases.db", "leases.db-wal"].into_iter().filter(|_| life > 0) {
+            std::fs::copy(file(life - 1, name), file(life, name)).unwrap();
+        }
+        let engine = Engine::open(Options::sqlite(file(life, "leases.db"))).await.unwrap();
+        for n in 0..400 {
+            let take = Command::Acquire { request: terms("one"), wait: None };
+            engine.run(call(), lease_key(&format!("{life}/{n}")), take).await.unwrap();
+        }
+    }
+    let length = std::fs::metadata(file(3, "leases.db")).unwrap().len();
+    assert!(length > 1 << 18, "{length} bytes are in the database, all else in the log");
 }

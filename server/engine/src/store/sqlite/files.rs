@@ -40,6 +40,11 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     }
 }
 
+/// How many bytes a process that did not end well left in the write-ahead log of this file, about.
+pub(super) fn left_in_log(path: &Path) -> u64 {
+    std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len())
+}
+
 /// Opens a file, making it for its user alone if it does not exist.
 fn make(path: &Path) -> std::io::Result<File> {
     File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)

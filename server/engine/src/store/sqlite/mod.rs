@@ -131,7 +131,7 @@ impl SqliteStore {
             metrics,
             outage_grace,
             ceiling: std::sync::atomic::AtomicI64::new(head.mark.ceiling.as_micros()),
-            unchecked: std::sync::atomic::AtomicU64::new(0),
+            unchecked: std::sync::atomic::AtomicU64::new(files::left_in_log(path)),
             requests,
             stop: CancellationToken::new(),
             follower: Mutex::new(None),
