@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask serve`, `test`, `dev`, `bench`, `screenshots`, `dist`. They call cargo and other well-kept tools, and do
+//! The project's own commands: `cargo xtask serve`, `test`, `torture`, `dev`, `bench`, `screenshots`, `dist`. They call cargo and other well-kept tools, and do
 //! by themselves only what no installed tool does: turn the frontend's WASM into a site.
 
 mod dev;
@@ -7,6 +7,7 @@ mod postgres;
 mod site;
 mod test;
 mod tools;
+mod torture;
 mod workspace;
 
 use std::{env, os::unix::process::CommandExt, process::Command, thread};
@@ -21,6 +22,8 @@ usage: cargo xtask COMMAND
   serve [-- ARGS]   build the server and its site, optimised, then run `job-leases serve ARGS`
   dev [-- ARGS]     the same with an unoptimised server, built again and restarted whenever a source file changes
   test [STEP ...]   check everything, as continuous integration does, or only the steps named
+  torture [--minutes N] [--seed S]
+                    mistreat servers on both databases for so long, and check what their clients were told
   bench [-- ARGS]   measure the server as other machines get it; `bench -- --help` tells what can be chosen
   screenshots       pictures of every page and state, in end2end/pictures
   dist              an archive with all that another machine needs to run the server";
@@ -39,6 +42,7 @@ fn main() -> Result<()> {
         Some("serve") => serve(&workspace, passed_on),
         Some("dev") => dev::run(&workspace, passed_on),
         Some("test") => test::run(&workspace, &rest),
+        Some("torture") => torture::torture(&workspace, &rest),
         Some("bench") => bench(&workspace, passed_on),
         Some("screenshots") => test::screenshots(&workspace),
         Some("dist") => dist::run(&workspace),

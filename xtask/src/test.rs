@@ -21,7 +21,7 @@ const WASM_BUDGET: u64 = 220 * 1024;
 const CSS_BUDGET: u64 = 15 * 1024;
 
 /// The packages whose tests are compiled together: cargo then resolves their features once, for the end-to-end server too.
-const SERVER: [&str; 10] =
+pub(crate) const SERVER: [&str; 10] =
     ["--package", "engine", "--package", "app", "--features", "app/ssr", "--package", "server", "--package", "bench"];
 const WASM: [&str; 10] = [
     "--package",

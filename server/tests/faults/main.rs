@@ -6,11 +6,15 @@
 
 mod backup;
 mod checker;
+mod cluster;
+mod disk;
 mod durability;
 mod failover;
 mod history;
 mod nodes;
 mod postgres;
 mod process;
+#[path = "../../engine/tests/programs/mod.rs"]
+mod programs;
 mod upgrade;
 mod wire;

@@ -25,6 +25,16 @@ const UNSEQUENCED: &str = "SELECT count(*) FROM job_leases.log";
 const LEAVE_BEHIND: &str = "WITH newer AS (INSERT INTO job_leases.migrations (version, description, success, checksum, \
      execution_time) VALUES (9999, 'later', true, '', 0)) UPDATE job_leases.compatibility SET oldest = 9999";
 
+/// All that the product asks goes by `job_leases.clock()`. Being no single expression, this is not made part of the
+/// statements that call it: each call sees what was set by then.
+const TAKE_CLOCK: &str = "
+CREATE SCHEMA IF NOT EXISTS job_leases_test;
+CREATE TABLE IF NOT EXISTS job_leases_test.hands (id integer PRIMARY KEY, ahead bigint NOT NULL);
+INSERT INTO job_leases_test.hands (id, ahead) VALUES (1, 0) ON CONFLICT DO NOTHING;
+CREATE OR REPLACE FUNCTION job_leases.clock() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS
+    'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + (SELECT ahead FROM job_leases_test.hands)'";
+const MOVE_CLOCK: &str = "UPDATE job_leases_test.hands SET ahead = ahead + $1";
+
 const TIMELINE: &str = "SELECT position, hash, body FROM job_leases.timeline ORDER BY position";
 
 /// A database that is dropped at the end.
@@ -32,30 +42,39 @@ pub(crate) struct Postgres {
     name: String,
     /// In the database that is not the tests'.
     server: PgConnectOptions,
-    is_kept: bool,
+    is_left: bool,
+}
+
+/// The server that the environment names.
+pub(crate) fn named_server() -> PgConnectOptions {
+    let server = std::env::var(SERVER).unwrap_or_else(|_| {
+        panic!(
+            "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \
+             (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
+        )
+    });
+    server.parse().unwrap()
 }
 
 impl Postgres {
+    /// On the server that the environment names.
     pub(crate) async fn new() -> Self {
-        let server = std::env::var(SERVER).unwrap_or_else(|_| {
-            panic!(
-                "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in \
-                 {SERVER} (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
-            )
-        });
-        let server: PgConnectOptions = server.parse().unwrap();
+        Self::on(named_server()).await
+    }
+
+    pub(crate) async fn on(server: PgConnectOptions) -> Self {
         let mut admin = server.connect().await.unwrap();
         let name: String = sqlx::query_scalar(NAME).fetch_one(&mut admin).await.unwrap();
         // Nobody can be connected to this template, which would be in the way.
         let create = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'");
         sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut admin).await.unwrap();
         admin.close().await.unwrap();
-        Self { name, server, is_kept: false }
+        Self { name, server, is_left: false }
     }
 
     /// One that goes with its server.
     pub(crate) fn of(server: PgConnectOptions, name: &str) -> Self {
-        Self { name: name.to_owned(), server, is_kept: true }
+        Self { name: name.to_owned(), server, is_left: true }
     }
 
     fn own(&self) -> PgConnectOptions {
@@ -67,8 +86,40 @@ impl Postgres {
         self.own().to_url_lossy().to_string()
     }
 
+    /// The same, by way of a pooler that listens on this port of this machine.
+    pub(crate) fn url_by_pooler(&self, port: u16) -> String {
+        let mut url = self.own().host("127.0.0.1").port(port).to_url_lossy();
+        url.query_pairs_mut().append_pair("pgbouncer", "true");
+        url.to_string()
+    }
+
     async fn connect(&self) -> PgConnection {
         self.own().connect().await.unwrap()
+    }
+
+    /// Takes its clock in hand, unless it was taken before: from now on it runs ahead of the true time by so much as it is
+    /// set to.
+    pub(crate) async fn take_clock(&self) {
+        let mut admin = self.connect().await;
+        sqlx::raw_sql(TAKE_CLOCK).execute(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+    }
+
+    /// Moves its clock, at once for all who ask after this.
+    pub(crate) async fn move_clock(&self, micros: i64) {
+        let mut admin = self.connect().await;
+        sqlx::query(MOVE_CLOCK).bind(micros).execute(&mut admin).await.unwrap();
+        admin.close().await.unwrap();
+    }
+
+    /// How long a commit takes now.
+    pub(crate) async fn commit_time(&self) -> Result<Duration, sqlx::Error> {
+        let mut admin = self.own().connect().await?;
+        let began = Instant::now();
+        sqlx::query(MOVE_CLOCK).bind(0).execute(&mut admin).await?;
+        let time = began.elapsed();
+        admin.close().await?;
+        Ok(time)
     }
 
     /// Cuts the connections of all nodes, or those in the middle of a transaction; how many.
@@ -109,16 +160,15 @@ impl Postgres {
         rows.into_iter().map(|(position, hash, body)| Line { position, hash, body }).collect()
     }
 
-    /// Keeps it, for whoever looks into a failure; where it is.
-    pub(crate) fn keep(mut self) -> String {
-        self.is_kept = true;
-        self.url()
+    /// Leaves it to its server, which goes with it.
+    pub(crate) fn leave(&mut self) {
+        self.is_left = true;
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if self.is_kept {
+        if self.is_left {
             return;
         }
         let server = self.server.clone();

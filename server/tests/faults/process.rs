@@ -12,10 +12,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+use crate::disk::Disk;
 
 /// The administrator's token.
 pub(crate) const TOKEN: &str = "jl_faultsfaultsfaultsfaultsfaultsfaultsfault00";
+
+/// The name of a database's file.
+pub(crate) const FILE: &str = "leases.db";
 
 /// How long anything may take before the test gives up; nothing is proved by speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -32,6 +37,8 @@ pub(crate) struct Place {
     faketime: Option<PathBuf>,
     /// What runs the server, if it is not run by itself: a tracer and its arguments.
     pub(crate) through: Vec<String>,
+    /// What else the server is told.
+    pub(crate) arguments: Vec<String>,
 }
 
 /// A server that listens.
@@ -43,8 +50,13 @@ pub(crate) struct ServerProcess {
 impl Place {
     /// With a SQLite file of its own.
     pub(crate) fn new() -> Self {
-        let mut place =
-            Self { folder: tempfile::tempdir().unwrap(), url: String::new(), faketime: None, through: Vec::new() };
+        let mut place = Self {
+            folder: tempfile::tempdir().unwrap(),
+            url: String::new(),
+            faketime: None,
+            through: Vec::new(),
+            arguments: Vec::new(),
+        };
         place.url = format!("sqlite:{}", place.database().display());
         place
     }
@@ -55,6 +67,11 @@ impl Place {
         place.faketime = Some(faketime());
         place.move_wall_clock(0);
         place
+    }
+
+    /// The same, with its file on this disk.
+    pub(crate) fn on_disk(disk: &Disk) -> Self {
+        Self { url: format!("sqlite:{}", disk.path().join(FILE).display()), ..Self::with_movable_wall_clock() }
     }
 
     /// One for a node of a shared database, where the wall clock can be moved.
@@ -73,7 +90,7 @@ impl Place {
 
     /// The SQLite file.
     pub(crate) fn database(&self) -> PathBuf {
-        self.path().join("leases.db")
+        self.path().join(FILE)
     }
 
     /// Moves the server's wall clock to so many seconds from the true one, from now on.
@@ -90,6 +107,33 @@ impl Place {
 
     /// The same; if it does not start, what it said.
     pub(crate) async fn try_start(&self) -> Result<ServerProcess, String> {
+        self.listening(self.command()).await
+    }
+
+    /// Starts the server and kills it after this time, wherever it is by then; whether it listened.
+    pub(crate) async fn start_and_kill(&self, time: Duration) -> bool {
+        let mut child = self.spawn(self.command());
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let listens = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if address(&line).is_some() {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let (dies, mut listens) = (sleep(time), std::pin::pin!(listens));
+        let mut dies = std::pin::pin!(dies);
+        let has_listened = tokio::select! {
+            biased;
+            () = &mut dies => false,
+            () = &mut listens => { dies.await; true }
+        };
+        child.kill().await.unwrap();
+        has_listened
+    }
+
+    fn command(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_job-leases");
         let words: Vec<&str> = self.through.iter().map(String::as_str).chain([program]).collect();
         let mut command = Command::new(words[0]);
@@ -100,6 +144,7 @@ impl Place {
             .args(&words[1..])
             .args(["serve", "--listen", "127.0.0.1:0", "--database"])
             .arg(&self.url)
+            .args(&self.arguments)
             .env("JOB_LEASES_BOOTSTRAP_TOKEN", TOKEN)
             .env("JOB_LEASES_LOG", "warn");
         if let Some(library) = &self.faketime {
@@ -110,14 +155,18 @@ impl Place {
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
                 .env("NO_FAKE_STAT", "1");
         }
-        self.listening(command).await
+        command
+    }
+
+    fn spawn(&self, mut command: Command) -> Child {
+        let log = File::options().create(true).append(true).open(self.path().join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
     }
 
     /// Runs a program and waits until it says on which address it listens.
-    pub(crate) async fn listening(&self, mut command: Command) -> Result<ServerProcess, String> {
-        let log = File::options().create(true).append(true).open(self.path().join("log")).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    pub(crate) async fn listening(&self, command: Command) -> Result<ServerProcess, String> {
+        let mut child = self.spawn(command);
         // The program itself tells the port, so whoever listens there is this very child.
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {
@@ -125,7 +174,7 @@ impl Place {
                 Ok(Ok(Some(line))) => line,
                 other => return Err(format!("the server did not start: {other:?}\n{}", self.log())),
             };
-            if let Some(address) = line.rsplit_once("http://").and_then(|(_, address)| address.parse().ok()) {
+            if let Some(address) = address(&line) {
                 return Ok(ServerProcess { child, address });
             }
         }
@@ -174,6 +223,11 @@ impl ServerProcess {
         self.signal(Signal::SIGKILL);
         self.child.wait().await.unwrap();
     }
+}
+
+/// Where a server listens, if this line of its output tells so.
+fn address(line: &str) -> Option<SocketAddr> {
+    line.rsplit_once("http://").and_then(|(_, address)| address.parse().ok())
 }
 
 /// The library that fakes clocks.

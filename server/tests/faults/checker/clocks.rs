@@ -1,9 +1,10 @@
 //! Time: it runs on, as real time does; and what holders believe on their own clocks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::answers::leases;
 use super::entry::Entry;
+use super::hands::{ahead_by_starts, is_measured, jumped, lag, may_be_ahead, starts_between, troubles};
 use super::{Case, Promise, Report, told_time};
 use crate::history::{Call, Database, End, History, Mono, Operation, Server};
 
@@ -19,16 +20,23 @@ const AT_WORK: usize = 5;
 
 /// What can be known of server time at a moment of the clients' clock: no earlier than what was told before, no later
 /// than what was told after.
-pub(super) struct Bounds {
+pub(super) struct Bounds<'h> {
+    history: &'h History,
     /// When an answer was received, and the greatest time told until then.
     told: Vec<(Mono, Server)>,
     /// When a request was sent, and the least time told to it or any sent later.
     to_be_told: Vec<(Mono, Server)>,
 }
 
-impl Bounds {
-    pub(super) fn of(history: &History) -> Self {
-        let timed = || history.operations.iter().filter_map(|operation| Some((operation, told_time(operation)?)));
+impl<'h> Bounds<'h> {
+    pub(super) fn of(history: &'h History) -> Self {
+        Self::told_by(history, |_| true)
+    }
+
+    /// What can be known by some of the processes.
+    fn told_by(history: &'h History, is_of_them: impl Fn(usize) -> bool) -> Self {
+        let of_them = || history.operations.iter().filter(|operation| is_of_them(operation.process));
+        let timed = || of_them().filter_map(|operation| Some((operation, told_time(operation)?)));
         let mut told: Vec<_> = timed().map(|(operation, time)| (operation.over(), time)).collect();
         told.sort_unstable();
         let mut greatest = Server::MIN;
@@ -43,11 +51,16 @@ impl Bounds {
             least = least.min(*time);
             *time = least;
         }
-        Self { told, to_be_told }
+        Self { history, told, to_be_told }
     }
 
     /// The earliest it can have been at a moment.
     pub(super) fn earliest(&self, moment: Mono) -> Server {
+        self.told_before(moment).saturating_sub(lag(self.history, moment, moment))
+    }
+
+    /// The greatest time that anybody had been told by then.
+    fn told_before(&self, moment: Mono) -> Server {
         let place = self.told.partition_point(|(at, _)| *at < moment);
         place.checked_sub(1).map_or(Server::MIN, |place| self.told[place].1)
     }
@@ -55,7 +68,8 @@ impl Bounds {
     /// The latest it can have been at a moment.
     pub(super) fn latest(&self, moment: Mono) -> Server {
         let place = self.to_be_told.partition_point(|(at, _)| *at <= moment);
-        self.to_be_told.get(place).map_or(Server::MAX, |(_, time)| *time)
+        let least = self.to_be_told.get(place).map_or(Server::MAX, |(_, time)| *time);
+        least.saturating_add(lag(self.history, moment, moment))
     }
 
     /// Between which times an operation was decided.
@@ -73,27 +87,22 @@ pub(super) fn check(case: &Case<'_>, report: &mut Report) {
     beliefs(case, report);
 }
 
-/// Who asks after somebody was answered is told no earlier time.
+/// Who asks after somebody was answered is told no earlier time; by the same process never, whatever the database's clock
+/// does.
 fn runs_on(case: &Case<'_>, report: &mut Report) {
+    let processes: BTreeSet<usize> = case.history.operations.iter().map(|operation| operation.process).collect();
+    let by_each: HashMap<usize, Bounds<'_>> =
+        processes.into_iter().map(|one| (one, Bounds::told_by(case.history, |process| process == one))).collect();
     for operation in &case.history.operations {
         let Some(time) = told_time(operation) else { continue };
         report.see("times told");
-        if time < case.bounds.earliest(operation.sent) {
+        let by_itself = by_each.get(&operation.process).map_or(Server::MIN, |told| told.told_before(operation.sent));
+        if time < case.bounds.earliest(operation.sent).max(by_itself) {
             let told = |other: &&Operation| other.over() < operation.sent && told_time(other) > Some(time);
             let before: Vec<&Operation> = case.history.operations.iter().find(told).into_iter().collect();
             report.violation(Promise::TimeRunsOn, "server time went back", &[&before[..], &[operation]].concat(), &[]);
         }
     }
-}
-
-fn starts_between(history: &History, from: Mono, to: Mono) -> i64 {
-    let starts = history.lives.iter().filter(|life| from <= life.started && life.started <= to);
-    i64::try_from(starts.count()).unwrap_or(i64::MAX)
-}
-
-/// By how much starts between two moments may have put server time ahead.
-fn ahead_by_starts(history: &History, from: Mono, to: Mono) -> i64 {
-    starts_between(history, from, to) * history.database.ahead_at_a_start()
 }
 
 /// Server time elapses as the clients' monotonic clock does, but for slewing, whatever the wall clock shows.
@@ -104,9 +113,13 @@ fn as_real_time_does(history: &History, report: &mut Report) {
         let (most, least) = (operation.over() - first.sent, operation.sent - first.over());
         let (from, to) = (first.sent, operation.over());
         let starts = ahead_by_starts(history, from, to) + 2 * starts_between(history, from, to);
+        let (ahead, lag) = (jumped(history, from, to), lag(history, operation.sent, to));
         let passed = time - began;
-        if passed > most + most * SLEW / 1_000_000 + starts + 2 || passed < least - least.max(0) * SLEW / 1_000_000 - 2
-        {
+        let most_passed = most + most * SLEW / 1_000_000 + starts + 2;
+        if passed > most_passed && passed <= most_passed + ahead {
+            report.see("times told after a jump of the database's clock");
+        }
+        if passed > most_passed + ahead || passed < least - least.max(0) * SLEW / 1_000_000 - 2 - lag {
             let what = format!("server time moved by {passed} us in {least} to {most} us");
             report.violation(Promise::TimeRunsOn, what, &[first, operation], &[]);
         }
@@ -118,7 +131,7 @@ fn as_real_time_does(history: &History, report: &mut Report) {
 fn outages(case: &Case<'_>, report: &mut Report) {
     for (gone, back) in &case.history.away {
         let length = (back - gone) - (back - gone) * SLEW / 1_000_000 - 2;
-        if length <= OUTAGE_AFTER {
+        if length <= OUTAGE_AFTER || !is_measured(case.history, *gone, *back) {
             continue;
         }
         report.see("long times away");
@@ -150,11 +163,11 @@ fn nobody_was_there(case: &Case<'_>, report: &mut Report) {
         return;
     }
     let (earliest, latest) = (|moment| case.bounds.earliest(moment), |moment| case.bounds.latest(moment));
-    let is_cut_off = |from: Server, to: Server| {
-        case.history.cut_off.iter().any(|(began, ended)| earliest(*began) < to && from < latest(*ended))
+    let is_hindered = |from: Server, to: Server| {
+        troubles(case.history).any(|(began, ended)| earliest(began) < to && from < latest(ended))
     };
     for entry in &case.entries {
-        let Some(outage) = entry.outage.filter(|outage| !is_cut_off(outage.from - BEAT, outage.to)) else { continue };
+        let Some(outage) = entry.outage.filter(|outage| !is_hindered(outage.from - BEAT, outage.to)) else { continue };
         for (process, life) in case.history.lives.iter().enumerate() {
             let was_gone = |&(from, to): &(Mono, Mono)| earliest(from) < outage.to && outage.from < latest(to);
             if latest(life.up).saturating_add(BEAT) > outage.from || life.gone.iter().any(was_gone) {
@@ -291,10 +304,10 @@ fn beliefs(case: &Case<'_>, report: &mut Report) {
 }
 
 /// Until when a holder may count on its lease: a thousandth of the time is left for slewing, as the documentation
-/// advises, and starts of the server may take what they put its time ahead by.
+/// advises, and starts of the server and the database's clock may take what they put its time ahead by.
 fn surely(history: &History, belief: &Belief<'_>) -> Mono {
     let began = belief.by.sent;
-    belief.until - (belief.until - began) / 1_000 - 2 * ahead_by_starts(history, began, belief.until)
+    belief.until - (belief.until - began) / 1_000 - may_be_ahead(history, began, belief.until)
 }
 
 /// The leases whose holders cannot go on believing, and since when: given back, broken, handed over.
@@ -305,6 +318,7 @@ fn taken_away(case: &Case<'_>, operation: &Operation) -> Vec<(u64, Mono)> {
         // Who asked for less time and heard nothing must reckon with it.
         Call::Renew if operation.body["shorten"] == true && operation.ok().is_none() => {
             let until = operation.sent + operation.body["ttl_ms"].as_i64().unwrap_or(0) * 1_000;
+            let until = until - may_be_ahead(case.history, operation.sent, until);
             token(operation.text("lease_id")).map(|token| (token, until)).into_iter().collect()
         }
         Call::Batch => {
@@ -318,7 +332,7 @@ fn taken_away(case: &Case<'_>, operation: &Operation) -> Vec<(u64, Mono)> {
         Call::Break => {
             let grace = operation.body["grace_ms"].as_i64().unwrap_or(10_000) * 1_000;
             let until = operation.sent + grace;
-            let slack = grace / 1_000 + 2 * ahead_by_starts(case.history, operation.sent, until);
+            let slack = grace / 1_000 + may_be_ahead(case.history, operation.sent, until);
             case.events(operation).map(|event| (event.token, until - slack)).collect()
         }
         _ => Vec::new(),

@@ -4,6 +4,7 @@ mod answers;
 mod clocks;
 mod effects;
 mod entry;
+mod hands;
 mod queues;
 mod refusals;
 mod replay;
@@ -143,7 +144,7 @@ struct Case<'h> {
     by_id: HashMap<&'h str, &'h Operation>,
     /// Places in `entries` by the request that brought them about.
     by_request: HashMap<String, Vec<usize>>,
-    bounds: clocks::Bounds,
+    bounds: clocks::Bounds<'h>,
 }
 
 impl Case<'_> {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::hands::jumped;
 use super::{Case, Promise, Report};
 use crate::history::{Call, End, Life, Mono, Operation, Server};
 
@@ -136,8 +137,10 @@ fn gone(case: &Case<'_>, report: &mut Report) {
         // The process itself knows; after its end others do, a while later.
         let ended = case.history.life(operation).and_then(Life::ended).unwrap_or(Mono::MAX);
         let knows = |(answer, time): &&(&Operation, Server)| {
-            let is_its_own = answer.process == operation.process && *time + NOTICED < grant.at;
-            is_its_own || (answer.sent > ended && *time + unseen + NOTICED < grant.at)
+            // What the database's clock has skipped since nobody has had.
+            let since = time + jumped(case.history, answer.sent, Mono::MAX);
+            let is_its_own = answer.process == operation.process && since + NOTICED < grant.at;
+            is_its_own || (answer.sent > ended && since + unseen + NOTICED < grant.at)
         };
         let after = answers.partition_point(|(answer, _)| answer.sent <= at);
         if answers[after..].iter().filter(knows).take(ANSWERS).count() == ANSWERS {

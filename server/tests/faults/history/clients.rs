@@ -17,7 +17,7 @@ use crate::wire::{Answer, Connection, post};
 const HOT: usize = 5;
 /// Those of them whose queues callers leave. Not all: where some may or may not still wait, less is known of the order
 /// of the others.
-const LEFT: usize = 2;
+pub(super) const LEFT: usize = 2;
 /// Keys that are taken several at a time.
 const SET: usize = 6;
 /// Keys of each client's own.
@@ -25,7 +25,7 @@ const OWN: usize = 4;
 
 /// A lease that a client holds.
 #[derive(Clone)]
-struct Held {
+pub(super) struct Held {
     key: String,
     lease_id: String,
     token: u64,
@@ -34,24 +34,24 @@ struct Held {
 }
 
 impl Held {
-    fn of(lease: &Value, ttl: u64, sent: Mono) -> Option<Self> {
+    pub(super) fn of(lease: &Value, ttl: u64, sent: Mono) -> Option<Self> {
         let text = |field: &str| lease[field].as_str().map(str::to_owned);
         let (key, lease_id, token) = (text("lease_key")?, text("lease_id")?, lease["fencing_token"].as_u64()?);
         Some(Self { key, lease_id, token, ttl, sent })
     }
 
-    fn named(&self) -> Value {
+    pub(super) fn named(&self) -> Value {
         json!({"lease_key": self.key, "lease_id": self.lease_id})
     }
 }
 
 /// One client.
 pub(super) struct Client {
-    number: usize,
-    world: Arc<World>,
-    chance: StdRng,
+    pub(super) number: usize,
+    pub(super) world: Arc<World>,
+    pub(super) chance: StdRng,
     /// The node it would rather ask.
-    node: usize,
+    pub(super) node: usize,
     /// A connection that is kept, and the process it leads to.
     connection: Option<(Connection, usize)>,
     /// Tokens it had, by key.
@@ -93,20 +93,20 @@ impl Client {
         }
     }
 
-    fn likely(&mut self, percent: u32) -> bool {
+    pub(super) fn likely(&mut self, percent: u32) -> bool {
         self.chance.random_ratio(percent, 100)
     }
 
-    async fn pause(&mut self, millis: u64) {
+    pub(super) async fn pause(&mut self, millis: u64) {
         let time = self.chance.random_range(0..=millis);
         sleep(Duration::from_millis(time)).await;
     }
 
-    fn hot(&mut self) -> String {
+    pub(super) fn hot(&mut self) -> String {
         format!("hot/{}", self.chance.random_range(0..HOT))
     }
 
-    fn idempotency_key(&mut self, percent: u32) -> Option<String> {
+    pub(super) fn idempotency_key(&mut self, percent: u32) -> Option<String> {
         self.likely(percent).then(|| self.world.id("once"))
     }
 
@@ -134,6 +134,18 @@ impl Client {
         if self.world.is_shared() && self.likely(6) {
             self.move_on();
         }
+        self.ask_here(call, body, key).await
+    }
+
+    /// Asks this node once.
+    pub(super) async fn ask_at(&mut self, node: usize, call: Call, body: Value) -> Option<Answer> {
+        if self.node != node {
+            (self.node, self.connection) = (node, None);
+        }
+        self.ask_here(call, body, None).await
+    }
+
+    async fn ask_here(&mut self, call: Call, body: Value, key: Option<&str>) -> Option<Answer> {
         let (mut connection, process) = match self.connection.take() {
             Some(kept) => kept,
             None => self.world.connect(self.node).await,
@@ -183,7 +195,7 @@ impl Client {
 
     /// Asks; with a key, again and again until there is an answer, and sometimes once more than needed.
     /// The answer, and when the request that it answers was sent.
-    async fn ask_surely(&mut self, call: Call, body: Value, key: Option<&str>) -> (Option<Answer>, Mono) {
+    pub(super) async fn ask_surely(&mut self, call: Call, body: Value, key: Option<&str>) -> (Option<Answer>, Mono) {
         let mut sent = self.world.now();
         let mut answer = self.ask(call, body.clone(), key).await;
         if key.is_none() {
@@ -213,7 +225,7 @@ impl Client {
     }
 
     /// The terms of an acquire.
-    fn terms(&mut self, key: &str) -> Map<String, Value> {
+    pub(super) fn terms(&mut self, key: &str) -> Map<String, Value> {
         let mut terms = Map::new();
         terms.insert("lease_key".into(), json!(key));
         terms.insert("ttl_ms".into(), json!(self.chance.random_range(150..2_500)));
@@ -227,7 +239,7 @@ impl Client {
         terms
     }
 
-    fn request(&mut self, key: &str, waits: bool) -> Value {
+    pub(super) fn request(&mut self, key: &str, waits: bool) -> Value {
         let mut terms = self.terms(key);
         terms.insert("owner".into(), json!(format!("client-{}", self.number)));
         if waits {
@@ -259,7 +271,7 @@ impl Client {
     }
 
     /// Does something with a lease, and comes to an end with it.
-    async fn hold(&mut self, mut held: Held) {
+    pub(super) async fn hold(&mut self, mut held: Held) {
         self.tokens.push((held.key.clone(), held.token));
         for _ in 0..self.chance.random_range(0..4) {
             self.pause(120).await;
@@ -374,41 +386,6 @@ impl Client {
         }
         let once = self.idempotency_key(30);
         self.ask_surely(Call::Batch, json!({"operations": operations}), once.as_deref()).await;
-    }
-
-    /// Sends a request, or half of one, and is gone.
-    async fn hang_up(&mut self) {
-        let key = format!("hot/{}", self.chance.random_range(0..LEFT));
-        let waits = self.likely(60);
-        let (request, once) = (self.request(&key, waits), self.idempotency_key(30));
-        let (mut connection, process) = self.world.connect(self.node).await;
-        if self.likely(20) {
-            let bytes = post(Call::Acquire.path(), &request, &self.world.id("half"), None);
-            let _ = connection.send(&bytes[..bytes.len() - 10]).await;
-            self.pause(20).await;
-            return;
-        }
-        let id = self.world.id("op");
-        let bytes = post(Call::Acquire.path(), &request, &id, once.as_deref());
-        let sent = self.world.now();
-        let is_sent = connection.send(&bytes).await.is_ok();
-        if is_sent {
-            self.pause(60).await;
-        }
-        drop(connection);
-        let at = self.world.now();
-        let (call, body, end) = (Call::Acquire, request.clone(), End::HungUp { at });
-        let idempotency_key = once.clone();
-        self.world.note(Operation { id, client: self.number, process, call, body, idempotency_key, sent, end });
-        if let Some(once) = once {
-            // What was granted then is still to be had under the same key.
-            let (answer, sent) = self.ask_surely(Call::Acquire, request, Some(&once)).await;
-            if let Some(answer) = answer.filter(|answer| answer.status == 200)
-                && let Some(held) = Held::of(&answer.body, 500, sent)
-            {
-                self.hold(held).await;
-            }
-        }
     }
 
     async fn break_somebody(&mut self) {

@@ -1,11 +1,12 @@
 //! A history: all that clients asked and were told, when, and what the timeline says of it.
 
-mod alone;
 mod clients;
 mod failover;
 mod faults;
+mod ground;
+mod hangups;
+mod plan;
 mod run;
-mod shared;
 mod streams;
 mod world;
 
@@ -41,10 +42,24 @@ pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
     /// From when to when all of them surely did nothing.
     pub(crate) away: Vec<(Mono, Mono)>,
-    /// From when to when connections to the database were cut.
-    pub(crate) cut_off: Vec<(Mono, Mono)>,
+    /// From when to when something stood between nodes and their database, or may have.
+    pub(crate) hindered: Vec<(Mono, Mono)>,
+    /// When the database's clock went ahead, for good.
+    pub(crate) jumps: Vec<Jump>,
+    /// From when to when the database's clock was behind what it had told.
+    pub(crate) behind: Vec<(Mono, Mono)>,
     /// At the end all leases had run out and every key was read: each lease must have its end.
     pub(crate) is_settled: bool,
+}
+
+/// A jump ahead of the database's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Jump {
+    /// Between these moments it happened.
+    pub(crate) from: Mono,
+    pub(crate) to: Mono,
+    /// By so many microseconds.
+    pub(crate) by: i64,
 }
 
 /// One process of the server.

@@ -89,6 +89,13 @@ impl World {
         self.record.lock().unwrap().push(operation);
     }
 
+    /// How many requests that were sent since then were refused because the database could not do it.
+    pub(super) fn refused_since(&self, moment: Mono) -> u64 {
+        let record = self.record.lock().unwrap();
+        let since = record.iter().filter(|operation| operation.sent >= moment);
+        since.filter(|operation| operation.refused().is_some_and(|(status, _)| status == 503)).count() as u64
+    }
+
     /// What was recorded, in the order of sending.
     pub(super) fn take_record(&self) -> Vec<Operation> {
         let mut operations = std::mem::take(&mut *self.record.lock().unwrap());

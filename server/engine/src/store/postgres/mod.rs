@@ -429,7 +429,7 @@ impl Keeper for Arc<PostgresStore> {
                 return Ok(true);
             }
             // Nobody has it, unless this node does not hear of what there is.
-            let (end, _) = follow::ends(&store.reading).await?;
+            let (end, _) = follow::ends(&store.reading, store.reading.begin().await?).await?;
             if end < position { Ok(false) } else { Err(StoreError::Behind) }
         }))
     }

@@ -165,6 +165,8 @@ impl Seen {
     }
 }
 
+type Asks<'q, O> = QueryAs<'q, Postgres, O, PgArguments>;
+
 /// How the queues of some keys change.
 #[derive(Default)]
 pub(super) struct Changes {
@@ -207,11 +209,11 @@ impl Changes {
     /// Binds them, and what is left for waiters of other nodes, to a statement that ends so; at which nodes these are.
     pub(super) fn bind<'q, O>(
         &'q self,
-        query: QueryAs<'q, Postgres, O, PgArguments>,
+        query: Asks<'q, O>,
         node: i64,
         wakings: &'q [Waking],
         now: Timestamp,
-    ) -> Result<(QueryAs<'q, Postgres, O, PgArguments>, Vec<i64>), StoreError> {
+    ) -> Result<(Asks<'q, O>, Vec<i64>), StoreError> {
         let joined = || self.joined.iter();
         let mut bodies = Vec::with_capacity(self.joined.len());
         for (_, waiter, _) in joined() {

@@ -1,5 +1,6 @@
 //! The checker itself: it finds nothing in a history that is right, and each way of breaking a promise in one that is not.
 
+mod hands;
 mod nodes;
 mod scene;
 

@@ -8,7 +8,7 @@ use crate::checker::Promise;
 use crate::history::{Call, Database, End, Life, Mono};
 
 /// What is right, on a database that nodes share.
-fn shared() -> Scene {
+pub(super) fn shared() -> Scene {
     let mut scene = right();
     scene.history.database = Database::Postgres;
     scene
@@ -76,7 +76,7 @@ fn something_that_was_decided_in_an_outage_wherever_its_line_stands() {
 #[test]
 fn an_outage_although_a_node_was_at_work() {
     // What one node does not do is none; a node that was gone, that was cut off, or did nothing either, proves nothing.
-    for (gone, cut_off, works, is_right) in [
+    for (gone, hindered, works, is_right) in [
         (vec![], vec![], true, false),
         (vec![(2_700 * MS, 3_100 * MS)], vec![], true, true),
         (vec![], vec![(1_500 * MS, 1_600 * MS)], true, true),
@@ -84,7 +84,7 @@ fn an_outage_although_a_node_was_at_work() {
     ] {
         let mut scene = shared();
         scene.history.lives = vec![life(&gone)];
-        scene.history.cut_off = cut_off;
+        scene.history.hindered = hindered;
         if works {
             for n in 0..6 {
                 let (key, sent, token) = (format!("w{n}"), (2_150 + 80 * n) * MS, 20 + n.unsigned_abs());
