@@ -28,6 +28,9 @@ const WHILE: u32 = 100;
 /// How often a node looks whether its waiters were served elsewhere, hint or not.
 const LISTEN: Duration = Duration::from_millis(20);
 
+/// So many times it does not look while nobody waits.
+const LISTEN_ANYWAY: u32 = 25;
+
 /// Where hints are given. A hint may be lost: it only saves waiting.
 const CHANNEL: &str = "job_leases";
 
@@ -143,6 +146,7 @@ async fn take_in(store: &PostgresStore, lines: Vec<Line>) -> Result<(), StoreErr
 pub(super) async fn wakings(store: Arc<PostgresStore>, pool: Option<PgPool>) {
     let mut ear = None;
     let mut told = HashSet::new();
+    let mut passed = 0;
     loop {
         if ear.is_none()
             && let Some(pool) = &pool
@@ -158,9 +162,12 @@ pub(super) async fn wakings(store: Arc<PostgresStore>, pool: Option<PgPool>) {
                 heard
             }
             () = tokio::time::sleep(LISTEN) => {
-                if store.metrics.waiting.get() == 0 {
+                passed += 1;
+                // Somebody who has hung up may be granted a key before others know of it: then it is to be ended.
+                if store.metrics.waiting.get() == 0 && passed < LISTEN_ANYWAY {
                     continue;
                 }
+                passed = 0;
                 false
             }
         };
