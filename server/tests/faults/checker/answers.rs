@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
+use super::hands::lag;
 use super::replay::{State, Story};
 use super::{Case, Promise, Report};
 use crate::history::{Call, Mono, Operation, Server, server_time};
@@ -81,7 +82,8 @@ fn told(case: &Case<'_>, operation: &Operation, lease: &Value, report: &mut Repo
         return;
     };
     let Some(now) = server_time(&lease["server_time"]) else { return };
-    let differences: Vec<_> = story.during(now).map(|state| difference(lease, story, state, now)).collect();
+    let lag = lag(case.history, operation.sent, operation.over());
+    let differences: Vec<_> = story.during(now, lag).map(|state| difference(lease, story, state, now)).collect();
     if !differences.contains(&None) {
         let what = format!("told of a lease as it was not, by {differences:?}");
         let positions: Vec<i64> = story.states.iter().map(|state| state.position).collect();
@@ -98,16 +100,21 @@ fn told(case: &Case<'_>, operation: &Operation, lease: &Value, report: &mut Repo
 fn key(case: &Case<'_>, operation: &Operation, body: &Value, report: &mut Report) {
     report.see("keys read");
     let (Some(now), Some(name)) = (server_time(&body["server_time"]), operation.key()) else { return };
+    // What another node did meanwhile may bear an earlier time.
+    let surely = now - lag(case.history, operation.sent, operation.over());
     let lease = &body["lease"];
     let tokens = case.replay.by_key.get(name).map_or(&[][..], Vec::as_slice);
     if lease.is_object() {
         told(case, operation, lease, report);
         let later = tokens.iter().filter_map(|token| case.replay.stories.get(token));
-        if let Some(missed) = later.filter(|story| story.token > token(lease)).find(|story| story.acquired_at < now) {
+        if let Some(missed) = later.filter(|story| story.token > token(lease)).find(|story| story.acquired_at < surely)
+        {
             let what = "a read shows a lease that had a successor";
             report.violation(Promise::StateIsReplay, what, &[operation], &[missed.states[0].position]);
         }
-    } else if let Some(missed) = case.replay.stories.get(tokens.first().unwrap_or(&0)).filter(|s| s.acquired_at < now) {
+    } else if let Some(missed) =
+        case.replay.stories.get(tokens.first().unwrap_or(&0)).filter(|s| s.acquired_at < surely)
+    {
         let what = "a read shows no lease where there was one";
         report.violation(Promise::StateIsReplay, what, &[operation], &[missed.states[0].position]);
     }
@@ -117,8 +124,8 @@ fn key(case: &Case<'_>, operation: &Operation, body: &Value, report: &mut Report
     }
     let changes = case.replay.quarantines.get(name).map_or(&[][..], Vec::as_slice);
     let is_on = body["status"] == "quarantined";
-    let mut was_on = vec![changes.iter().rev().find(|(at, _)| *at < now).is_some_and(|(_, on)| *on)];
-    was_on.extend(changes.iter().filter(|(at, _)| *at == now).map(|(_, on)| *on));
+    let mut was_on = vec![changes.iter().rev().find(|(at, _)| *at < surely).is_some_and(|(_, on)| *on)];
+    was_on.extend(changes.iter().filter(|(at, _)| surely <= *at && *at <= 2 * now - surely).map(|(_, on)| *on));
     if !was_on.contains(&is_on) {
         report.violation(Promise::StateIsReplay, "a read is wrong about a quarantine", &[operation], &[]);
     }

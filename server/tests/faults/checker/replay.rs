@@ -80,11 +80,12 @@ impl Story {
         self.states.iter().rev().find(|state| state.position <= position)
     }
 
-    /// All that it may be said to have been at an instant: several lines may bear the same time.
-    pub(super) fn during(&self, now: Server) -> impl Iterator<Item = &State> {
+    /// All that it may be said to have been at an instant by a node whose time may be off by so much: several lines may bear
+    /// the same time.
+    pub(super) fn during(&self, now: Server, lag: i64) -> impl Iterator<Item = &State> {
         self.states.iter().enumerate().filter_map(move |(index, state)| {
-            let until = self.states.get(index + 1).map_or(Server::MAX, |next| next.at);
-            (state.at <= now && now <= until).then_some(state)
+            let until = self.states.get(index + 1).map_or(Server::MAX, |next| next.at.saturating_add(lag));
+            (state.at - lag <= now && now <= until).then_some(state)
         })
     }
 

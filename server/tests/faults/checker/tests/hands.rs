@@ -57,3 +57,20 @@ fn while_the_databases_clock_is_behind_another_node_may_be_a_little_behind_but_n
         assert_eq!(broken(&scene.done()), expected, "{hands:?} {process} {back}");
     }
 }
+
+#[test]
+fn while_the_databases_clock_is_behind_a_read_may_bear_a_later_time_than_what_another_node_does_after_it() {
+    let behind = (500 * MS, 900 * MS);
+    for (hands, ahead, is_right) in [(Some(behind), 200, true), (Some(behind), 300, false), (None, 200, false)] {
+        let mut scene = shared();
+        scene.history.behind.extend(hands);
+        scene.acquire("x", "k", 700 * MS, 100, 11);
+        scene.release("y", 750 * MS, 11);
+        scene.ahead = ahead * MS;
+        scene.get("read", 800 * MS, "k", 11, 0).process = 1;
+        scene.ahead = 0;
+        scene.acquire("z", "k", 805 * MS, 100, 12);
+        scene.release("w", 850 * MS, 12);
+        assert_eq!(!broken(&scene.done()).contains(&Promise::StateIsReplay), is_right, "{hands:?} {ahead}");
+    }
+}
