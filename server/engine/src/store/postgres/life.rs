@@ -122,10 +122,8 @@ pub(super) async fn agree(store: &PostgresStore) -> Result<(), StoreError> {
 async fn read_mark(store: &PostgresStore) -> Result<(Timestamp, Timestamp), StoreError> {
     let via = &store.via;
     let mut tx = via.begin().await?;
-    type Row = (i64, i64, i64, i64, bool);
-    let (lived_at, clock, ahead, since, is_good): Row = in_time(via.query_as(READ_MARK).fetch_one(&mut *tx)).await?;
+    let (lived_at, told) = time::read(via, &mut tx, READ_MARK).await?;
     tx.commit().await?;
-    let (lived_at, told) = (Timestamp::from_micros(lived_at), Told::new((clock, ahead, since, is_good)));
     if told.is_good {
         store.clock().observe(told.time());
     }

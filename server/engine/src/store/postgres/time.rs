@@ -78,7 +78,7 @@ impl Told {
 /// With all others who change leases or the time kept out: reads the time, and sets it first by the clock of a node that lived
 /// through it if the server is another; when the service lived last, and whether the time was set.
 pub(super) async fn lock(via: &Via, db: &mut PgConnection, clock: &Clock) -> Result<(Timestamp, bool), StoreError> {
-    let (lived_at, told) = read(via, db).await?;
+    let (lived_at, told) = read(via, db, LOCK_TIME).await?;
     if told.is_good {
         clock.observe(told.time());
         return Ok((lived_at, false));
@@ -105,16 +105,17 @@ pub(super) async fn begin(via: &Via) -> Result<(), StoreError> {
     }
     let mut tx = via.begin().await?;
     in_time(via.query(ALONE).execute(&mut *tx)).await?;
-    let (lived_at, told) = read(via, &mut tx).await?;
+    let (lived_at, told) = read(via, &mut tx, LOCK_TIME).await?;
     if !told.is_good {
         set(via, &mut tx, told, lived_at.max(Timestamp::from_micros(told.clock))).await?;
     }
     tx.commit().await
 }
 
-async fn read(via: &Via, db: &mut PgConnection) -> Result<(Timestamp, Told), StoreError> {
+/// When the service lived last, and the time, by a statement that reads `lived_at` and [`told_columns`].
+pub(super) async fn read(via: &Via, db: &mut PgConnection, sql: &'static str) -> Result<(Timestamp, Told), StoreError> {
     type Row = (i64, i64, i64, i64, bool);
-    let (lived_at, clock, ahead, since, is_good): Row = in_time(via.query_as(LOCK_TIME).fetch_one(db)).await?;
+    let (lived_at, clock, ahead, since, is_good): Row = in_time(via.query_as(sql).fetch_one(db)).await?;
     Ok((Timestamp::from_micros(lived_at), Told::new((clock, ahead, since, is_good))))
 }
 
