@@ -151,6 +151,9 @@ pub enum StoreError {
     /// Another transaction did the same first; it can be tried again.
     #[error("another transaction came first")]
     Overtaken,
+    /// What was remembered of a key is not so any more; nothing was done, and it can be read.
+    #[error("what was remembered is not so any more")]
+    Stale,
     /// It was committed with a warning: by one server, and perhaps by no other.
     #[error("the database committed, but warned: {0}")]
     Unconfirmed(String),
@@ -178,7 +181,7 @@ impl StoreError {
                 }),
                 _ => false,
             },
-            Self::Behind | Self::Overtaken | Self::Unconfirmed(_) | Self::Corrupt(_) => false,
+            Self::Behind | Self::Overtaken | Self::Stale | Self::Unconfirmed(_) | Self::Corrupt(_) => false,
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Prepared<T: Tx> {
 }
 
 /// What a batch needs of the database before it can be decided.
-pub(super) fn needs(works: &[Work], patient: bool) -> Needs<'_> {
+pub(super) fn needs(works: &[Work], patient: bool, fresh: bool) -> Needs<'_> {
     let mut seen = HashSet::new();
     let keys: Vec<&LeaseKey> = works.iter().flat_map(Work::keys).filter(|key| seen.insert(*key)).collect();
     let takes = |command: &Command| matches!(command, Command::Acquire { .. } | Command::Transfer { .. });
@@ -58,7 +58,8 @@ pub(super) fn needs(works: &[Work], patient: bool) -> Needs<'_> {
         waits |= work.alive.is_some();
     }
     let access = works.iter().any(|work| matches!(work.task, Task::Access(_)));
-    Needs { keys, grants, commands, waits, access, patient }
+    let recalls = works.iter().any(|work| work.call.idempotency.is_some());
+    Needs { keys, grants, commands, waits, access, recalls, fresh, patient }
 }
 
 impl<T: Tx> Prepared<T> {

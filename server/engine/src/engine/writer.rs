@@ -330,7 +330,11 @@ impl<S: Store> Writer<S> {
 
     /// Carries out a batch; if it fails, its members one by one, so that only the offender fails.
     async fn carry_out(&mut self, works: &mut Vec<Work>) {
-        match self.attempt(works).await {
+        let mut done = self.attempt(works, false).await;
+        if let Err(Failure::RolledBack(StoreError::Stale)) = done {
+            done = self.attempt(works, true).await;
+        }
+        match done {
             Ok(()) => {}
             Err(Failure::Away(error)) => self.give_up(works, &error),
             Err(Failure::Unknown(error)) => self.reload(works, &error).await,
@@ -347,7 +351,7 @@ impl<S: Store> Writer<S> {
         let mut single = vec![work];
         let mut attempts = 1;
         loop {
-            match self.attempt(&mut single).await {
+            match self.attempt(&mut single, true).await {
                 Ok(()) => return,
                 Err(Failure::Away(error)) => return self.give_up(&mut single, &error),
                 Err(Failure::Unknown(error)) => return self.reload(&mut single, &error).await,
@@ -372,13 +376,14 @@ impl<S: Store> Writer<S> {
     }
 
     /// One attempt at all of it: until it is committed nothing but the database knows of it.
-    async fn attempt(&mut self, works: &mut Vec<Work>) -> Result<(), Failure> {
+    /// Unless all is to be read `fresh`, the store may go by what it remembers.
+    async fn attempt(&mut self, works: &mut Vec<Work>, fresh: bool) -> Result<(), Failure> {
         let mut tx = self.store.begin().await.map_err(Failure::before_commit)?;
         if let Some(outage) = tx.outage() {
             self.record(outage, tx).await?;
             tx = self.store.begin().await.map_err(Failure::before_commit)?;
         }
-        let locked = tx.lock(&needs(works, self.lane.is_patient())).await.map_err(Failure::before_commit)?;
+        let locked = tx.lock(&needs(works, self.lane.is_patient(), fresh)).await.map_err(Failure::before_commit)?;
         if !locked.busy.is_empty() {
             self.give_away(works, &locked.busy);
         }

@@ -100,6 +100,10 @@ pub struct Needs<'a> {
     pub waits: bool,
     /// Whether it changes tokens or sessions.
     pub access: bool,
+    /// Whether any of its requests carries an idempotency key.
+    pub recalls: bool,
+    /// Whether nothing may be decided by what is remembered of the keys, since that has shown to be wrong.
+    pub fresh: bool,
     /// Whether to wait for keys that are locked by another transaction, rather than go on without them.
     pub patient: bool,
 }
@@ -213,7 +217,8 @@ pub trait Tx: Send {
     /// The outage that must be recorded before anything else is decided.
     fn outage(&self) -> Option<Outage>;
 
-    /// Locks keys and reads their states and the time. Once for each transaction.
+    /// Locks keys and reads their states and the time; or remembers them, and then nothing is committed unless they are still so:
+    /// [`StoreError::Stale`] if not. Once for each transaction.
     fn lock(&mut self, needs: &Needs<'_>) -> impl Future<Output = Result<Locked, StoreError>> + Send;
 
     /// A token greater than all that were ever given out, as often as the [needs](Needs) can ask for one.

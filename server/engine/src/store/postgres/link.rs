@@ -9,6 +9,7 @@ use sqlx::{PgConnection, SqlSafeStr};
 use super::via::{Borrowed, Via};
 use super::warned::heeding;
 use crate::error::StoreError;
+use crate::store::CommitError;
 
 /// How long the database may take for one step. A network that swallows everything would hold a lane for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,6 +39,11 @@ const HOW_DURABLE: &str = "-- how durable\nSELECT current_setting('synchronous_c
 pub(super) struct Beginning(&'static str);
 
 impl Beginning {
+    /// Whether a statement that begins none is as good.
+    pub(super) fn is_plain(self) -> bool {
+        self.0 == BEGIN_WRITING
+    }
+
     /// By what the server was set to: what is stricter than needed stays so.
     pub(super) async fn of(via: &Via) -> Result<Self, StoreError> {
         let mut link = Link::begin(via).await?;
@@ -60,6 +66,15 @@ pub(crate) struct Link {
     via: Via,
     /// One statement that is a transaction by itself.
     single: bool,
+}
+
+impl From<Failed> for CommitError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Refused(error) => Self::RolledBack(error),
+            Failed::Unknown(error) => Self::Unknown(error),
+        }
+    }
 }
 
 /// How a commit failed.
@@ -90,6 +105,12 @@ impl Link {
             return Self::begin(via).await;
         }
         Ok(Self { borrowed: Some(via.borrow().await?), via: via.clone(), single: true })
+    }
+
+    /// The same over a connection that was in use not longer ago than this, if there is one. Whether a connection still stands shows
+    /// otherwise only when what was to be done may have been done.
+    pub(super) fn for_one_warm(via: &Via, within: Duration) -> Option<Self> {
+        Some(Self { borrowed: Some(via.borrow_warm(within)?), via: via.clone(), single: true })
     }
 
     /// Carries out a transaction from BEGIN to COMMIT of which nothing is asked.
@@ -145,12 +166,31 @@ impl Link {
 
     /// The same, telling whether it may have happened although it failed.
     pub(super) async fn try_commit(mut self) -> Result<(), Failed> {
-        let (ended, warning) = if self.single { (Ok(()), None) } else { heeding(self.send(COMMIT)).await };
+        if self.single {
+            self.give_back();
+            return Ok(());
+        }
+        let ended = heeding(self.send(COMMIT)).await;
+        self.ended(ended)
+    }
+
+    /// Carries out a statement [for which alone](Self::for_one_warm) this is, and with which all it does is committed.
+    pub(super) async fn alone<R>(
+        mut self,
+        statement: impl AsyncFnOnce(&mut PgConnection) -> Result<R, sqlx::Error>,
+    ) -> Result<R, Failed> {
+        let db = self.db().map_err(Failed::Refused)?;
+        let ended = heeding(in_time(statement(db))).await;
+        self.ended(ended)
+    }
+
+    /// What came of a step that ended this transaction, and what the database warned of meanwhile.
+    fn ended<R>(mut self, (ended, warning): (Result<R, StoreError>, Option<String>)) -> Result<R, Failed> {
         match ended {
-            Ok(()) => {
+            Ok(done) => {
                 self.give_back();
                 // Such as that it is not known whether a replica has it: then a server that takes over may not.
-                warning.map_or(Ok(()), |warning| Err(Failed::Unknown(StoreError::Unconfirmed(warning))))
+                warning.map_or(Ok(done), |warning| Err(Failed::Unknown(StoreError::Unconfirmed(warning))))
             }
             Err(error @ StoreError::Database(sqlx::Error::Database(_))) if !error.is_away() => {
                 Err(Failed::Refused(error))

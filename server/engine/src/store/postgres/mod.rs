@@ -42,12 +42,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::follow::{StoredLines, whole};
-use self::link::{Beginning, Link, in_time};
+use self::link::{Beginning, in_time};
 use self::project::ViewWriter;
 pub(crate) use self::reading::PostgresReading;
 pub(crate) use self::source::{Snapshot, Source};
 pub(crate) use self::target::Target;
 use self::time::{Told, told_columns};
+use self::tx::optimistic::Recent;
 pub use self::url::PostgresUrl;
 pub use self::verify::verify;
 use self::via::Via;
@@ -105,6 +106,7 @@ pub struct PostgresStore {
     outage_grace: Span,
     hooks: Hooks,
     queues: queue::Seen,
+    recent: Recent,
     /// All outages, with their numbers.
     outages: Mutex<Vec<(i64, Outage)>>,
     /// How often access had been changed when the directory was read.
@@ -168,6 +170,7 @@ impl PostgresStore {
             outage_grace,
             hooks,
             queues: queue::Seen::default(),
+            recent: Recent::default(),
             outages: Mutex::default(),
             access_seen: Mutex::new(access),
             following: tokio::sync::Mutex::default(),
@@ -292,6 +295,7 @@ impl PostgresStore {
 
     fn turn_away(&self) {
         self.queues.clear();
+        self.recent.clear();
         (self.hooks.abandoned)();
     }
 
@@ -387,7 +391,7 @@ impl Store for PostgresStore {
         if self.is_over.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
-        Ok(tx::PostgresTx::new(self, Link::begin_writing(&self.via, self.beginning).await?))
+        Ok(tx::PostgresTx::new(self))
     }
 
     async fn mark(&self) -> Result<(), StoreError> {
@@ -397,6 +401,7 @@ impl Store for PostgresStore {
 
     async fn reload(&self) -> Result<(), StoreError> {
         self.queues.clear();
+        self.recent.clear();
         Ok(())
     }
 

@@ -17,19 +17,20 @@ use crate::store::{Elsewhere, Waking};
 
 const LOAD: &str = "-- load waiters\nSELECT lease_key, body, caller, key, fingerprint FROM job_leases.waiters \
      WHERE lease_key = ANY($1) ORDER BY lease_key, place";
-/// How queues change and what waiters of other nodes are told, as parts of a greater statement. Callers join in the order in which they
-/// came.
+/// How queues change and what waiters of other nodes are told, as parts of a greater statement, on some condition. Callers join in the
+/// order in which they came.
 macro_rules! queue_changes {
-    () => {
-        "gone AS (DELETE FROM job_leases.waiters WHERE waiter = ANY($11)), \
+    ($condition:literal) => {
+        concat!(
+        "gone AS (DELETE FROM job_leases.waiters WHERE waiter = ANY($11) AND ", $condition, "), \
          joined AS (INSERT INTO job_leases.waiters (lease_key, waiter, node, body, caller, key, fingerprint) \
          SELECT d.lease_key, d.waiter, $12, d.body, d.caller, d.key, d.fingerprint \
          FROM unnest($13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::bytea[]) \
-         WITH ORDINALITY AS d (lease_key, waiter, body, caller, key, fingerprint, n) ORDER BY d.n), \
+         WITH ORDINALITY AS d (lease_key, waiter, body, caller, key, fingerprint, n) WHERE ", $condition, " ORDER BY d.n), \
          told AS (INSERT INTO job_leases.wakings (waiter, node, told_at, result, is_kept) \
          SELECT d.waiter, d.node, $19, d.result, d.is_kept \
          FROM unnest($20::bigint[], $21::bigint[], $22::text[], $23::boolean[]) AS d (waiter, node, result, is_kept) \
-         ON CONFLICT DO NOTHING), "
+         WHERE ", $condition, " ON CONFLICT DO NOTHING), ")
     };
 }
 pub(super) use queue_changes;
@@ -82,6 +83,16 @@ impl Waiting {
             self.requests.insert(waiter.id, request);
         }
         self.queue.join(Arc::new(waiter));
+    }
+
+    /// Whether anybody waits.
+    pub(super) fn is_somebody(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether all wait at this node.
+    pub(super) fn are_of(&self, node: i64) -> bool {
+        self.queue.iter().all(|waiter| node_of(waiter.id) == node)
     }
 
     /// Those of other nodes that live.
@@ -151,12 +162,12 @@ impl Seen {
     }
 
     /// A queue as it is after a commit.
-    pub(super) fn keep(&self, key: LeaseKey, version: i64, waiting: Waiting) {
+    pub(super) fn keep(&self, key: LeaseKey, version: i64, waiting: Arc<Waiting>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.queue.is_empty() {
             seen.remove(&key);
         } else {
-            seen.insert(key, (version, Arc::new(waiting)));
+            seen.insert(key, (version, waiting));
         }
     }
 
@@ -165,7 +176,8 @@ impl Seen {
     }
 }
 
-type Asks<'q, O> = QueryAs<'q, Postgres, O, PgArguments>;
+/// A statement and what is bound to it.
+pub(super) type Asks<'q, O> = QueryAs<'q, Postgres, O, PgArguments>;
 
 /// How the queues of some keys change.
 #[derive(Default)]

@@ -64,6 +64,11 @@ impl Told {
         Self { clock, ahead, since, is_good }
     }
 
+    /// By how much server time is ahead of the server's clock now, in microseconds, and what tells that from any other time.
+    pub(super) fn ahead(self) -> (i64, (i64, i64)) {
+        (self.time().as_micros() - self.clock, (self.ahead, self.since))
+    }
+
     /// Server time, if it is good.
     pub(super) fn time(self) -> Timestamp {
         let passed = (self.clock - self.since).max(0);

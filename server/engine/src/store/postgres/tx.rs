@@ -1,13 +1,16 @@
 //! One write: rows of keys locked, time and tokens read after that, and all that changes in one transaction.
 
+pub(super) mod optimistic;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use domain::lease::{FencingToken, KeyState, Lease, Outage, Room};
 use domain::{LeaseKey, Timestamp};
 
-use super::link::{Failed, Link, in_time};
-use super::queue::{self, Waiting, queue_changes};
+use self::optimistic::{Basis, Guess, Known};
+use super::link::{Link, in_time};
+use super::queue::{self, Asks, Waiting, queue_changes};
 use super::time::Told;
 use super::{PostgresStore, access, former, log, retention};
 use crate::engine::idempotency::{IdempotencyId, Remembered};
@@ -36,6 +39,13 @@ const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT l
      FROM found AS f, job_leases.service AS s, job_leases.access AS a, \
      (SELECT array_agg(node) AS nodes, array_agg(seen_at) AS seen FROM job_leases.nodes) AS n WHERE s.id = 1 AND a.id = 1";
 const LOCK_ACCESS: &str = "-- lock access\nSELECT changes FROM job_leases.access WHERE id = 1 FOR NO KEY UPDATE";
+/// The transaction that writes, as `xmin` of what it wrote tells it.
+macro_rules! written_by {
+    () => {
+        "(pg_current_xact_id()::text::bigint & 4294967295)"
+    };
+}
+use written_by;
 /// Keys that nobody had before are inserted only here: should another node have been first, nothing of this happens. Log ids are
 /// drawn in the order of what happened.
 macro_rules! write {
@@ -53,13 +63,14 @@ macro_rules! write {
             $queues,
             "logged AS (INSERT INTO job_leases.log (body) SELECT d.body \
              FROM unnest($10::text[]) WITH ORDINALITY AS d (body, n) ORDER BY d.n RETURNING 1) \
-             SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM changed), (SELECT count(*) FROM logged)"
+             SELECT (SELECT count(*) FROM made), (SELECT count(*) FROM changed), (SELECT count(*) FROM logged), ",
+            written_by!()
         )
     };
 }
 const WRITE: &str = write!("write", "");
 /// The same, and how queues change.
-const WRITE_QUEUES: &str = write!("write with queues", queue_changes!());
+const WRITE_QUEUES: &str = write!("write with queues", queue_changes!("TRUE"));
 const REMEMBER: &str = "-- remember\nINSERT INTO job_leases.idempotency (caller, key, fingerprint, answer, created_at) \
      SELECT d.caller, d.key, d.fingerprint, d.answer, d.created_at \
      FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[]) \
@@ -74,7 +85,8 @@ const IN_PROGRESS: &str = "-- requests that wait\nSELECT q.caller, q.key, q.fing
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![WAIT, KNOWN, READ, LOCK_ACCESS, WRITE, WRITE_QUEUES, REMEMBER, RECALL, IN_PROGRESS]
+    let read = vec![WAIT, KNOWN, READ, LOCK_ACCESS, WRITE, WRITE_QUEUES, REMEMBER, RECALL, IN_PROGRESS];
+    [read, optimistic::statements()].concat()
 }
 
 /// A node that was not seen for so long (microseconds) is taken for dead.
@@ -98,6 +110,8 @@ pub struct PostgresTx<'s> {
     /// How often access was changed, as read after the locks.
     access: i64,
     live: Vec<i64>,
+    /// What it is decided by, if nothing was read.
+    guess: Option<Guess>,
 }
 
 /// What a locked key was.
@@ -147,10 +161,10 @@ impl Read {
 }
 
 impl<'s> PostgresTx<'s> {
-    pub(super) fn new(store: &'s PostgresStore, link: Link) -> Self {
+    pub(super) fn new(store: &'s PostgresStore) -> Self {
         Self {
             store,
-            link,
+            link: Link::none(&store.via),
             now: store.clock().now(),
             rows: HashMap::new(),
             tokens: VecDeque::new(),
@@ -158,6 +172,7 @@ impl<'s> PostgresTx<'s> {
             outage: 0,
             access: 0,
             live: Vec::new(),
+            guess: None,
         }
     }
 
@@ -172,6 +187,8 @@ impl<'s> PostgresTx<'s> {
         }
         // Whoever waits, in this batch or before it, may be granted a key by any command.
         let grants = needs.grants + if needs.waits { needs.commands } else { 0 };
+        // And later ones that are decided by memory.
+        let grants = grants + self.store.recent.lacks(2 * grants);
         let grants = i32::try_from(grants).map_err(StoreError::corrupt)?;
         let commands = if needs.waits { 0 } else { i32::try_from(needs.commands).map_err(StoreError::corrupt)? };
         let read = via.query_as(READ).bind(names).bind(grants).bind(commands);
@@ -185,64 +202,57 @@ impl<'s> PostgresTx<'s> {
         known.iter().map(|key| LeaseKey::parse(key).map_err(StoreError::corrupt)).collect()
     }
 
-    /// What changes of the keys: what to write of those that are new and of those that are not.
-    fn changes(&self, batch: &Batch, queues: &mut queue::Changes) -> Result<(Columns, Columns, Kept), StoreError> {
-        let (mut made, mut changed, mut kept) = (Columns::default(), Columns::default(), Vec::new());
+    /// What a batch comes to.
+    fn change(&self, batch: &Batch) -> Result<Change, StoreError> {
+        if self.is_short {
+            return Err(StoreError::corrupt("more tokens were needed than were drawn"));
+        }
+        let mut change = Change::default();
         for room in &batch.rooms {
             let key = &room.key.lease_key;
             let Some(row) = self.rows.get(key) else {
                 return Err(StoreError::corrupt(format_args!("{key} was changed and not locked")));
             };
-            let mut version = row.queue;
-            if let Some(waiting) = queues.note(key, &row.waiting, &room.queue, &batch.joined) {
-                version += 1;
-                kept.push((key.clone(), version, waiting));
-            }
-            let columns = if row.is_there { &mut changed } else { &mut made };
+            let changed = change.queues.note(key, &row.waiting, &room.queue, &batch.joined);
+            let has_changed = changed.is_some();
+            let waiting = changed.map_or_else(|| Arc::clone(&row.waiting), Arc::new);
+            let kept = Kept { queue: row.queue + i64::from(has_changed), waiting, has_changed };
+            let columns = if row.is_there { &mut change.changed } else { &mut change.made };
             columns.keys.push(key.as_str().to_owned());
             columns.states.push(serde_json::to_string(&room.key).map_err(StoreError::corrupt)?);
             columns.waiting.push(i32::try_from(room.queue.len()).map_err(StoreError::corrupt)?);
-            columns.queues.push(version);
+            columns.queues.push(kept.queue);
+            change.kept.push(kept);
         }
-        Ok((made, changed, kept))
-    }
-
-    async fn write(&mut self, batch: &Batch, queues: &mut queue::Changes) -> Result<Written, StoreError> {
-        if self.is_short {
-            return Err(StoreError::corrupt("more tokens were needed than were drawn"));
-        }
-        let (made, changed, kept) = self.changes(batch, queues)?;
         let mut bodies = Vec::with_capacity(batch.records.len());
         for record in &batch.records {
             bodies.push(serde_json::to_string(record).map_err(StoreError::corrupt)?);
         }
-        let bodies = log::rows(bodies);
+        change.bodies = log::rows(bodies);
+        Ok(change)
+    }
+
+    /// Writes all of it in the transaction that has read it.
+    async fn write(&mut self, batch: &Batch, change: &Change) -> Result<Written, StoreError> {
         let (store, outage) = (self.store, self.outage);
         let via = &store.via;
         let db = self.link.db()?;
-        let expected = (made.len(), changed.len(), bodies.len() as i64);
-        let has_queues = !queues.is_empty() || !batch.wakings.is_empty();
-        let mut nodes = Vec::new();
+        let expected = (change.made.len(), change.changed.len(), change.bodies.len() as i64);
+        let has_queues = !change.queues.is_empty() || !batch.wakings.is_empty();
+        let mut written = Written::default();
         if expected != (0, 0, 0) || has_queues {
-            let mut write = via
-                .query_as(if has_queues { WRITE_QUEUES } else { WRITE })
-                .bind(outage)
-                .bind(made.keys)
-                .bind(made.states)
-                .bind(made.waiting)
-                .bind(made.queues)
-                .bind(changed.keys)
-                .bind(changed.states)
-                .bind(changed.waiting)
-                .bind(changed.queues)
-                .bind(bodies);
+            let made = &change.made;
+            let write = via.query_as(if has_queues { WRITE_QUEUES } else { WRITE }).bind(outage);
+            let write = write.bind(&made.keys).bind(&made.states).bind(&made.waiting).bind(&made.queues);
+            let mut write = change.bind(write);
             if has_queues {
-                (write, nodes) = queues.bind(write, store.node(), &batch.wakings, self.now)?;
+                (write, written.nodes) = change.queues.bind(write, store.node(), &batch.wakings, self.now)?;
             }
-            let written: (i64, i64, i64) = in_time(write.fetch_one(&mut *db)).await?;
-            if written != expected {
+            let (made, changed, logged, by): (i64, i64, i64, i64) = in_time(write.fetch_one(&mut *db)).await?;
+            if (made, changed, logged) != expected {
                 return Err(StoreError::Overtaken);
             }
+            written.by = Some(transaction(by)?);
         }
         if remember(store, db, &batch.remembered).await? != batch.remembered.len() as u64 {
             return Err(StoreError::Overtaken);
@@ -252,8 +262,67 @@ impl<'s> PostgresTx<'s> {
         if let Some(retain) = &batch.retention {
             retention::write(via, db, retain).await?;
         }
-        Ok(Written { kept, nodes })
+        Ok(written)
     }
+
+    /// The same, and commits it.
+    async fn write_and_commit(&mut self, batch: &Batch, change: &Change) -> Result<Written, CommitError> {
+        let written = self.write(batch, change).await;
+        let link = std::mem::replace(&mut self.link, Link::none(&self.store.via));
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => {
+                link.rollback().await;
+                return Err(CommitError::RolledBack(error));
+            }
+        };
+        let flush = self.store.metrics.flush();
+        link.try_commit().await?;
+        flush.observe();
+        Ok(written)
+    }
+}
+
+/// What a batch comes to, as the database is told of it.
+#[derive(Default)]
+struct Change {
+    made: Columns,
+    changed: Columns,
+    queues: queue::Changes,
+    /// Rows of the log.
+    bodies: Vec<String>,
+    /// What becomes of the queues of the batch's rooms, in their order.
+    kept: Vec<Kept>,
+}
+
+impl Change {
+    /// Binds what changes of keys that are there, and what is logged.
+    fn bind<'q, O>(&'q self, query: Asks<'q, O>) -> Asks<'q, O> {
+        let changed = &self.changed;
+        let query = query.bind(&changed.keys).bind(&changed.states).bind(&changed.waiting).bind(&changed.queues);
+        query.bind(&self.bodies)
+    }
+}
+
+/// What becomes of a key's queue.
+struct Kept {
+    /// How often it has changed by then.
+    queue: i64,
+    waiting: Arc<Waiting>,
+    has_changed: bool,
+}
+
+#[derive(Default)]
+struct Written {
+    /// By which transaction, if keys were.
+    by: Option<i32>,
+    /// Nodes at which somebody is to be told something.
+    nodes: Vec<i64>,
+}
+
+/// The name of a transaction as rows carry it.
+fn transaction(by: i64) -> Result<i32, StoreError> {
+    u32::try_from(by).map(u32::cast_signed).map_err(StoreError::corrupt)
 }
 
 /// Rows of keys, by column.
@@ -269,15 +338,6 @@ impl Columns {
     fn len(&self) -> i64 {
         self.keys.len() as i64
     }
-}
-
-/// Queues that changed, with how often they have by then.
-type Kept = Vec<(LeaseKey, i64, Waiting)>;
-
-struct Written {
-    kept: Kept,
-    /// Nodes at which somebody is to be told something.
-    nodes: Vec<i64>,
 }
 
 /// Writes what was not written before under the same name; how many that was.
@@ -305,6 +365,10 @@ impl Tx for PostgresTx<'_> {
 
     async fn lock(&mut self, needs: &Needs<'_>) -> Result<Locked, StoreError> {
         let names: Vec<&str> = needs.keys.iter().map(|key| key.as_str()).collect();
+        if let Some(locked) = self.remember(needs) {
+            return Ok(locked);
+        }
+        self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
         let clock = self.store.clock();
         let mut read = loop {
             let read = self.read(needs, &names).await?;
@@ -320,6 +384,7 @@ impl Tx for PostgresTx<'_> {
                 self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
                 continue;
             }
+            self.store.recent.found(Basis::new(read.outage, read.access, told), told);
             break read;
         };
         (self.outage, self.access) = (read.outage, read.access);
@@ -392,6 +457,10 @@ impl Tx for PostgresTx<'_> {
     }
 
     async fn former(&mut self, wanted: &[(LeaseKey, FencingToken)]) -> Result<Vec<Lease>, StoreError> {
+        if self.guess.is_some() {
+            // Of these nothing is remembered.
+            return Err(StoreError::Stale);
+        }
         former::load(&self.store.via, self.link.db()?, wanted).await
     }
 
@@ -433,28 +502,34 @@ impl Tx for PostgresTx<'_> {
     }
 
     async fn commit(mut self, batch: Batch) -> Result<Vec<Arc<Record>>, CommitError> {
-        if batch.is_empty() {
+        let store = self.store;
+        if batch.is_empty() && self.guess.is_none() {
             self.link.rollback().await;
             return Ok(Vec::new());
         }
-        let mut queues = queue::Changes::default();
-        let written = match self.write(&batch, &mut queues).await {
-            Ok(written) => written,
+        let change = match self.change(&batch) {
+            Ok(change) => change,
             Err(error) => {
                 self.link.rollback().await;
                 return Err(CommitError::RolledBack(error));
             }
         };
-        let store = self.store;
-        let flush = store.metrics.flush();
-        match self.link.try_commit().await {
-            Ok(()) => flush.observe(),
-            Err(Failed::Refused(error)) => return Err(CommitError::RolledBack(error)),
-            Err(Failed::Unknown(error)) => return Err(CommitError::Unknown(error)),
+        let written = match self.guess.take() {
+            Some(guess) => self.write_if(guess, &batch, &change).await?,
+            None => self.write_and_commit(&batch, &change).await?,
+        };
+        let mut known = Vec::with_capacity(change.kept.len());
+        for (room, kept) in batch.rooms.into_iter().zip(change.kept) {
+            let Kept { queue, waiting, has_changed } = kept;
+            if has_changed {
+                store.queues.keep(room.key.lease_key.clone(), queue, Arc::clone(&waiting));
+            }
+            known.push(Known { state: room.key, waiting, queue });
         }
-        for (key, version, waiting) in written.kept {
-            store.queues.keep(key, version, waiting);
+        if let Some(by) = written.by {
+            store.recent.keep(known, by);
         }
+        store.recent.keep_tokens(self.tokens);
         store.changed_access(&batch.access, self.access);
         if let Some(up_to) = batch.retention.and_then(|retain| retain.lines) {
             // Others hear of it by the timeline.

@@ -8,6 +8,7 @@ use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use sqlx::query::{Query, QueryAs, QueryScalar};
 use sqlx::{FromRow, Postgres};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::link::Link;
 use crate::error::StoreError;
@@ -31,7 +32,8 @@ pub(crate) struct Via {
 struct Idle {
     /// As many as there may be connections, so that whoever has one finds a connection here or may open one.
     permits: Arc<Semaphore>,
-    parked: Mutex<Vec<PoolConnection<Postgres>>>,
+    /// With the time since when; the last one was used last.
+    parked: Mutex<Vec<(Instant, PoolConnection<Postgres>)>>,
 }
 
 /// A connection, and the right to have one.
@@ -66,16 +68,28 @@ impl Via {
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
         let parked = self.parked().pop();
         let connection = match parked {
-            Some(connection) => connection,
+            Some((_, connection)) => connection,
             None => self.pool.acquire().await?,
         };
         Ok(Borrowed { connection, _permit: permit })
     }
 
+    /// Borrows one that was in use not longer ago than this, if there is one: it is hardly cut.
+    pub(super) fn borrow_warm(&self, within: Duration) -> Option<Borrowed> {
+        let permit = Arc::clone(&self.idle.permits).try_acquire_owned().ok()?;
+        let (_, connection) = self.parked().pop_if(|(since, _)| since.elapsed() < within)?;
+        Some(Borrowed { connection, _permit: permit })
+    }
+
+    /// Whether there is such a connection.
+    pub(super) fn is_warm(&self, within: Duration) -> bool {
+        self.parked().last().is_some_and(|(since, _)| since.elapsed() < within)
+    }
+
     /// Takes back a connection with which all is well.
     pub(super) fn give_back(&self, borrowed: Borrowed) {
         if !self.idle.permits.is_closed() {
-            self.parked().push(borrowed.connection);
+            self.parked().push((Instant::now(), borrowed.connection));
         }
     }
 
@@ -91,7 +105,7 @@ impl Via {
         self.pool.close().await;
     }
 
-    fn parked(&self) -> MutexGuard<'_, Vec<PoolConnection<Postgres>>> {
+    fn parked(&self) -> MutexGuard<'_, Vec<(Instant, PoolConnection<Postgres>)>> {
         self.idle.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

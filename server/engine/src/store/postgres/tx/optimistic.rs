@@ -1,0 +1,317 @@
+//! Deciding a batch by what this node wrote last, instead of reading it first.
+//!
+//! `xmin` of a row tells which transaction wrote it last. As long as that is one of this node's, the state of the key is what this
+//! node remembers. A batch on such keys is decided by that, and written by one statement that is a transaction by itself and changes
+//! nothing unless all of it is still so: one question to the database instead of four, and no key read that is known.
+//! Had another node come between, nothing has happened, and the batch is decided once more by what is read.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::LeaseKey;
+use domain::lease::{KeyState, Room};
+use tokio::time::Instant;
+
+use super::super::link::Link;
+use super::super::queue::{Waiting, queue_changes};
+use super::super::time::Told;
+use super::{Change, OUTAGE_AFTER, PostgresTx, Row, Written, transaction, written_by};
+use crate::error::StoreError;
+use crate::store::{Batch, CommitError, Locked, Needs};
+
+/// By so much, in microseconds, may the time by which a batch was decided differ from the server's clock when it is written.
+const MOST_OFF: i64 = 250_000;
+
+/// A connection that was in use not longer ago than this is taken for one that stands.
+const WARM: Duration = Duration::from_secs(1);
+
+/// So many keys are remembered in each of two generations; the older one is let go when the younger is full.
+const GENERATION: usize = 8_192;
+
+/// For so long nothing is decided by memory after another node has come between; twice as long each time that happens again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After so many batches in which nobody did, the pause is the shortest one again.
+const RUN: u32 = 100;
+
+/// Changes nothing unless no outage, change of access or other clock came between, the service lived, the time is about what was
+/// decided by, and each key was last written by the transaction that is remembered. Keys that change are locked; those that do not
+/// were so when the statement began. What others have locked is not waited for. Its parameters are numbered like those of
+/// [`write`](super::write): where those make keys, these tell what is remembered.
+macro_rules! write_if {
+    ($name:literal, $queues:expr) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nWITH life AS MATERIALIZED (SELECT 1 FROM job_leases.service AS s, job_leases.access AS a \
+             WHERE s.id = 1 AND a.id = 1 AND s.outages = $1 AND a.changes = ($2::bigint[])[1] \
+             AND s.ahead = ($2::bigint[])[2] AND s.ahead_since = ($2::bigint[])[3] AND s.server = job_leases.server() \
+             AND s.lived_at >= ($2::bigint[])[4] \
+             AND job_leases.clock() BETWEEN ($2::bigint[])[5] AND ($2::bigint[])[6] FOR KEY SHARE OF s SKIP LOCKED), \
+             locked AS MATERIALIZED (SELECT k.lease_key FROM unnest($6::text[], $3::integer[]) AS d (lease_key, xid) \
+             JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid \
+             ORDER BY k.lease_key FOR NO KEY UPDATE OF k SKIP LOCKED), \
+             good AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM life) \
+             AND (SELECT count(*) FROM unnest($4::text[], $5::integer[]) AS d (lease_key, xid) \
+             JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid) = cardinality($4::text[]) \
+             AND (SELECT count(*) FROM locked) = cardinality($6::text[]) AS ok), \
+             changed AS (UPDATE job_leases.keys AS k SET state = d.state, outage = $1, waiting = d.waiting, queue = d.queue \
+             FROM unnest($6::text[], $7::text[], $8::integer[], $9::bigint[]) AS d (lease_key, state, waiting, queue) \
+             WHERE k.lease_key = d.lease_key AND (SELECT ok FROM good) RETURNING 1), ",
+            $queues,
+            "logged AS (INSERT INTO job_leases.log (body) SELECT d.body \
+             FROM unnest($10::text[]) WITH ORDINALITY AS d (body, n) WHERE (SELECT ok FROM good) ORDER BY d.n RETURNING 1) \
+             SELECT g.ok, (SELECT count(*) FROM changed), (SELECT count(*) FROM logged), \
+             CASE WHEN g.ok AND cardinality($6::text[]) > 0 THEN ",
+            written_by!(),
+            " END, ARRAY(SELECT nextval('job_leases.tokens_given') \
+             FROM generate_series(1, CASE WHEN g.ok THEN ($2::bigint[])[7] ELSE 0 END)) FROM good AS g"
+        )
+    };
+}
+const WRITE_IF: &str = write_if!("write if", "");
+/// The same, and how queues change.
+const WRITE_IF_QUEUES: &str = write_if!("write with queues if", queue_changes!("(SELECT ok FROM good)"));
+
+/// Every statement of this file, for the test that prepares them.
+#[cfg(test)]
+pub(super) fn statements() -> Vec<&'static str> {
+    vec![WRITE_IF, WRITE_IF_QUEUES]
+}
+
+/// What else must be so for anything to be decided by memory: as it was when keys were last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Basis {
+    /// The last outage.
+    outage: i64,
+    /// How often access was changed.
+    access: i64,
+    /// By how much server time was ahead of the server's clock in microseconds, and since when, as they are written down.
+    ahead: (i64, i64),
+}
+
+impl Basis {
+    pub(super) fn new(outage: i64, access: i64, told: Told) -> Self {
+        Self { outage, access, ahead: told.ahead().1 }
+    }
+}
+
+/// What this node wrote last of a key.
+pub(super) struct Known {
+    pub(super) state: KeyState,
+    pub(super) waiting: Arc<Waiting>,
+    /// How often its queue has changed.
+    pub(super) queue: i64,
+}
+
+/// The keys that this node wrote last, and by which transactions.
+#[derive(Default)]
+pub(in super::super) struct Recent(Mutex<Memory>);
+
+#[derive(Default)]
+struct Memory {
+    young: HashMap<LeaseKey, (i32, Arc<Known>)>,
+    old: HashMap<LeaseKey, (i32, Arc<Known>)>,
+    /// With by how much server time was ahead of the server's clock, in microseconds.
+    basis: Option<(Basis, i64)>,
+    /// Drawn and not given out.
+    tokens: BTreeSet<u64>,
+    /// Until when nothing is decided by it.
+    pause: Option<(Instant, Duration)>,
+    /// How often it was right since it was wrong.
+    right: u32,
+}
+
+/// What a batch is decided by.
+pub(super) struct Guess {
+    basis: Basis,
+    /// By how much server time is ahead of the server's clock, in microseconds.
+    ahead: i64,
+    /// The transactions that wrote its keys.
+    written_by: HashMap<LeaseKey, i32>,
+    /// So many tokens are drawn for later ones.
+    tokens: i64,
+}
+
+impl Recent {
+    /// Forgets all of it.
+    pub(in super::super) fn clear(&self) {
+        let mut memory = self.memory();
+        memory.basis = None;
+        memory.forget();
+    }
+
+    /// What keys were read by: what is remembered from before another outage or another server's clock is forgotten.
+    pub(super) fn found(&self, basis: Basis, told: Told) {
+        let mut memory = self.memory();
+        let is_same = memory.basis.is_some_and(|(known, _)| (known.outage, known.ahead) == (basis.outage, basis.ahead));
+        if !is_same {
+            memory.forget();
+        }
+        memory.basis = Some((basis, told.ahead().0));
+    }
+
+    /// A key as a transaction wrote it, which has been committed.
+    pub(super) fn keep(&self, known: Vec<Known>, written_by: i32) {
+        let mut memory = self.memory();
+        for known in known {
+            if memory.young.len() >= GENERATION {
+                memory.old = std::mem::take(&mut memory.young);
+            }
+            memory.young.insert(known.state.lease_key.clone(), (written_by, Arc::new(known)));
+        }
+    }
+
+    /// Keeps tokens that nobody was given.
+    pub(super) fn keep_tokens(&self, tokens: impl IntoIterator<Item = u64>) {
+        self.memory().tokens.extend(tokens);
+    }
+
+    /// How many tokens to draw, so that there are enough for a batch that needs so many.
+    pub(super) fn lacks(&self, tokens: usize) -> usize {
+        tokens.saturating_sub(self.memory().tokens.len())
+    }
+
+    /// Another node came between, or may have.
+    fn was_wrong(&self, guess: &Guess) {
+        let mut memory = self.memory();
+        for key in guess.written_by.keys() {
+            memory.young.remove(key);
+            memory.old.remove(key);
+        }
+        let last = memory.pause.map_or(SHORTEST_PAUSE / 2, |(_, pause)| pause);
+        let pause = (last * 2).min(LONGEST_PAUSE);
+        memory.pause = Some((Instant::now() + pause, pause));
+        memory.right = 0;
+    }
+
+    fn was_right(&self) {
+        let mut memory = self.memory();
+        memory.right += 1;
+        if memory.right >= RUN {
+            memory.pause = None;
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn forget(&mut self) {
+        self.young.clear();
+        self.old.clear();
+        self.tokens.clear();
+    }
+
+    fn get(&self, key: &LeaseKey) -> Option<&(i32, Arc<Known>)> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+}
+
+impl PostgresTx<'_> {
+    /// Remembers the keys, if all that the batch needs is remembered and there is a way to write it at once.
+    pub(super) fn remember(&mut self, needs: &Needs<'_>) -> Option<Locked> {
+        let store = self.store;
+        let is_fit = !(needs.fresh || needs.patient || needs.access || needs.recalls || needs.keys.is_empty());
+        if !is_fit || !store.beginning.is_plain() || !store.via.is_warm(WARM) {
+            return None;
+        }
+        let mut memory = store.recent.memory();
+        if memory.pause.is_some_and(|(until, _)| Instant::now() < until) {
+            return None;
+        }
+        let (basis, ahead) = memory.basis?;
+        let known: Vec<(i32, Arc<Known>)> =
+            needs.keys.iter().map(|key| memory.get(key).cloned()).collect::<Option<_>>()?;
+        if !known.iter().all(|(_, known)| known.waiting.are_of(store.node())) {
+            return None;
+        }
+        let (tokens, is_enough) = {
+            let waits = needs.waits || known.iter().any(|(_, known)| known.waiting.is_somebody());
+            let wanted = needs.grants + if waits { needs.commands } else { 0 };
+            let greatest =
+                known.iter().filter_map(|(_, known)| known.state.lease.as_ref()).map(|lease| lease.token.get()).max();
+            // For each key tokens rise with every grant.
+            memory.tokens = memory.tokens.split_off(&greatest.map_or(0, |token| token + 1));
+            (wanted, memory.tokens.len() >= wanted)
+        };
+        if !is_enough {
+            return None;
+        }
+        self.tokens = (0..tokens).filter_map(|_| memory.tokens.pop_first()).collect();
+        let lacks = (2 * tokens).saturating_sub(memory.tokens.len());
+        drop(memory);
+
+        (self.outage, self.access) = (basis.outage, basis.access);
+        let mut rooms = Vec::with_capacity(known.len());
+        let mut written_by = HashMap::with_capacity(known.len());
+        for (xid, known) in known {
+            let key = known.state.lease_key.clone();
+            store.clock().at_least(known.state.changed_at);
+            let mut room = Room::new(key.clone());
+            room.key = known.state.clone();
+            room.queue = known.waiting.queue.clone();
+            rooms.push(room);
+            written_by.insert(key.clone(), xid);
+            self.rows.insert(key, Row { is_there: true, queue: known.queue, waiting: Arc::clone(&known.waiting) });
+        }
+        self.now = store.clock().now();
+        self.guess = Some(Guess { basis, ahead, written_by, tokens: i64::try_from(lacks).unwrap_or(0) });
+        Some(Locked { rooms, busy: Vec::new(), now: self.now, waiting_elsewhere: HashMap::new() })
+    }
+
+    /// Writes what was decided by memory, if that is still so.
+    pub(super) async fn write_if(
+        &mut self,
+        guess: Guess,
+        batch: &Batch,
+        change: &Change,
+    ) -> Result<Written, CommitError> {
+        let store = self.store;
+        let stale = CommitError::RolledBack;
+        if !batch.is_only_records() || !batch.wakings.is_empty() {
+            // Such as the answer to a waiter whose request carries an idempotency key: it is written otherwise.
+            return Err(stale(StoreError::Stale));
+        }
+        let Some(link) = Link::for_one_warm(&store.via, WARM) else { return Err(stale(StoreError::Stale)) };
+        let mut seen: HashMap<&str, i32> = guess.written_by.iter().map(|(key, by)| (key.as_str(), *by)).collect();
+        let written_by: Vec<i32> = change.changed.keys.iter().filter_map(|key| seen.remove(&**key)).collect();
+        let (seen, seen_written_by): (Vec<&str>, Vec<i32>) = seen.into_iter().unzip();
+        let by_clock = self.now.as_micros() - guess.ahead;
+        let facts = [
+            guess.basis.access,
+            guess.basis.ahead.0,
+            guess.basis.ahead.1,
+            self.now.as_micros() - OUTAGE_AFTER,
+            by_clock - MOST_OFF,
+            by_clock + MOST_OFF,
+            guess.tokens,
+        ];
+        let has_queues = !change.queues.is_empty();
+        let write = store.via.query_as(if has_queues { WRITE_IF_QUEUES } else { WRITE_IF }).bind(guess.basis.outage);
+        let write = write.bind(facts.as_slice()).bind(written_by).bind(seen).bind(seen_written_by);
+        let mut write = change.bind(write);
+        if has_queues {
+            (write, _) = change.queues.bind(write, store.node(), &[], self.now).map_err(stale)?;
+        }
+        let flush = store.metrics.flush();
+        type Answer = (bool, i64, i64, Option<i64>, Vec<i64>);
+        let (is_so, changed, logged, by, tokens): Answer = link.alone(async |db| write.fetch_one(db).await).await?;
+        if !is_so {
+            store.recent.was_wrong(&guess);
+            return Err(stale(StoreError::Stale));
+        }
+        flush.observe();
+        if (changed, logged) != (change.changed.len(), change.bodies.len() as i64) {
+            // It locked all of them.
+            return Err(CommitError::Unknown(StoreError::corrupt("keys that were locked are not there")));
+        }
+        store.recent.was_right();
+        store.recent.keep_tokens(tokens.into_iter().map(i64::cast_unsigned));
+        let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
+        Ok(Written { by, nodes: Vec::new() })
+    }
+}
