@@ -22,6 +22,7 @@ use clap::Parser;
 
 use crate::load::{Outcome, Plan, Work, millis_at};
 use crate::peers::{Etcd, Peer, Redis, ShedLock, ZooKeeper};
+use crate::process::Manner;
 use crate::product::Service;
 
 /// Loads on a Job Leases server, measured.
@@ -48,6 +49,9 @@ struct Arguments {
     /// Makes each flush take so many milliseconds longer (with strace)
     #[arg(long, value_name = "MS")]
     flush_delay_ms: Option<u64>,
+    /// Gives database servers the last core for themselves, as if they were on another machine; everything else has the others
+    #[arg(long)]
+    apart: bool,
     /// Also measures pages and lists at this size
     #[arg(long)]
     pages: bool,
@@ -77,11 +81,13 @@ async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ensure!(arguments.program.is_file(), "{} is not there", arguments.program.display());
     let folder = tempfile::tempdir_in(arguments.folder.clone().unwrap_or_else(std::env::temp_dir))?;
+    let cores = std::thread::available_parallelism()?;
+    arguments.manner().settle()?;
     println!(
-        "{} cores; a flush takes {:.2} ms{}",
-        std::thread::available_parallelism()?,
+        "{cores} cores{}; a flush takes {:.2} ms{}",
+        if arguments.apart { ", of which the last is the database's" } else { "" },
         millis(process::flush_time(folder.path())?),
-        match arguments.flush_delay() {
+        match arguments.manner().flush_delay {
             Some(delay) => format!(", and {:.0} ms more that are added here", millis(delay)),
             None => String::new(),
         }
@@ -89,7 +95,7 @@ async fn main() -> Result<()> {
     if arguments.postgres_alone {
         on_postgres(&arguments, folder.path(), &[]).await?;
     } else {
-        let service = Service::on_sqlite(&arguments.program, folder.path(), arguments.flush_delay())?;
+        let service = Service::on_sqlite(&arguments.program, folder.path(), arguments.manner())?;
         let ours = all(&arguments, &service, &[]).await?;
         drop(service);
         if arguments.peers || arguments.postgres {
@@ -104,8 +110,8 @@ async fn main() -> Result<()> {
 }
 
 impl Arguments {
-    fn flush_delay(&self) -> Option<Duration> {
-        self.flush_delay_ms.map(Duration::from_millis)
+    fn manner(&self) -> Manner {
+        Manner { flush_delay: self.flush_delay_ms.map(Duration::from_millis), apart: self.apart }
     }
 
     fn time(&self) -> Duration {
@@ -116,7 +122,7 @@ impl Arguments {
 /// The same on PostgreSQL, with one node and, unless it is to be alone, with two.
 async fn on_postgres(arguments: &Arguments, folder: &Path, shedlock: &[Row]) -> Result<()> {
     let folder = tempfile::tempdir_in(folder)?;
-    let started = Service::on_postgres(&arguments.program, folder.path(), arguments.flush_delay()).await?;
+    let started = Service::on_postgres(&arguments.program, folder.path(), arguments.manner()).await?;
     let Some(mut service) = started else {
         println!("\n{}", missing(postgres::NAME, postgres::PACKAGE));
         return Ok(());
@@ -221,16 +227,16 @@ async fn instead(arguments: &Arguments, folder: &Path, ours: &[Row]) -> Result<V
         "refusals a pair",
         "Job Leases on SQLite / it",
     ]);
-    let delay = arguments.flush_delay();
+    let manner = arguments.manner();
     let mut lacks = Vec::new();
     if arguments.peers {
-        lacks.push(beside::<Redis>(folder, delay, ours).await?.0);
-        lacks.push(beside::<ZooKeeper>(folder, delay, ours).await?.0);
+        lacks.push(beside::<Redis>(folder, manner, ours).await?.0);
+        lacks.push(beside::<ZooKeeper>(folder, manner, ours).await?.0);
     }
-    let (lack, shedlock) = beside::<ShedLock>(folder, delay, ours).await?;
+    let (lack, shedlock) = beside::<ShedLock>(folder, manner, ours).await?;
     lacks.push(lack);
     if arguments.peers {
-        lacks.push(beside::<Etcd>(folder, delay, ours).await?.0);
+        lacks.push(beside::<Etcd>(folder, manner, ours).await?.0);
     }
     println!();
     lacks.iter().for_each(|lack| println!("- {lack}"));
@@ -238,9 +244,9 @@ async fn instead(arguments: &Arguments, folder: &Path, ours: &[Row]) -> Result<V
 }
 
 /// The same loads on something else: what it leaves to its users, and how those loads went that it can take.
-async fn beside<P: Peer>(folder: &Path, flush_delay: Option<Duration>, ours: &[Row]) -> Result<(String, Vec<Row>)> {
+async fn beside<P: Peer>(folder: &Path, manner: Manner, ours: &[Row]) -> Result<(String, Vec<Row>)> {
     let folder = tempfile::tempdir_in(folder)?;
-    let Some(peer) = P::start(folder.path(), flush_delay).await? else {
+    let Some(peer) = P::start(folder.path(), manner).await? else {
         return Ok((missing(P::NAME, P::PACKAGE), Vec::new()));
     };
     let mut rows = Vec::new();

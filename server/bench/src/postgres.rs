@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tokio_postgres::{Client, NoTls};
 
-use crate::process::{self, Process, find, free_port};
+use crate::process::{self, Manner, Process, find, free_port};
 
 /// What it is called.
 pub(crate) const NAME: &str = "PostgreSQL";
@@ -33,9 +33,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one in this folder; `None` if its programs are not on this machine. With `flush_delay` each flush takes so much
-    /// longer.
-    pub(crate) fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
+    /// Starts one in this folder; `None` if its programs are not on this machine. See [`Manner`].
+    pub(crate) fn start(folder: &Path, manner: Manner) -> Result<Option<Self>> {
         let (Some(initdb), Some(postgres)) = (find("initdb"), find("postgres")) else { return Ok(None) };
         let (port, log, data) = (free_port()?.port(), folder.join("log"), folder.join("data"));
         // It refuses to run as root: then it runs as whoever its package made for it.
@@ -54,12 +53,12 @@ impl Server {
         init.args(["--auth=trust", "--username=bench", "--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&data);
         let made = init.output()?;
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let mut command = as_user(process::program(&postgres, flush_delay));
+        let mut command = as_user(process::program(&postgres, manner));
         command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", ""]);
         for setting in SETTINGS {
             command.args(["-c", setting]);
         }
-        let mut process = Process::start(command, &log)?;
+        let mut process = manner.start_database(command, &log)?;
         process.until(&log, || {
             let text = fs::read_to_string(&log).ok()?;
             text.contains("ready to accept connections").then_some(())

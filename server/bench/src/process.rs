@@ -4,15 +4,58 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How long a server may take to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How servers are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Each flush takes so much longer.
+    pub(crate) flush_delay: Option<Duration>,
+    /// Database servers have the last core for themselves, and everything else has the others.
+    pub(crate) apart: bool,
+}
+
+impl Manner {
+    /// Takes for this process, and for all that it starts, the cores that are left to it.
+    pub(crate) fn settle(self) -> Result<()> {
+        let cores = std::thread::available_parallelism()?.get();
+        if self.apart {
+            ensure!(cores > 1, "there is one core");
+            keep_to(0..cores - 1)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a database server.
+    pub(crate) fn start_database(self, command: Command, log: &Path) -> Result<Process> {
+        if !self.apart {
+            return Process::start(command, log);
+        }
+        // What is started has the cores of who starts it.
+        let ours = sched_getaffinity(None)?;
+        let last = (0..CpuSet::MAX_CPU).rfind(|core| ours.is_set(*core)).context("no core")? + 1;
+        keep_to(last..last + 1)?;
+        let started = Process::start(command, log);
+        sched_setaffinity(None, &ours)?;
+        started
+    }
+}
+
+fn keep_to(cores: Range<usize>) -> Result<()> {
+    let mut set = CpuSet::new();
+    cores.for_each(|core| set.set(core));
+    Ok(sched_setaffinity(None, &set)?)
+}
 
 /// A process that is killed when it is let go.
 pub(crate) struct Process(Child);
@@ -70,9 +113,9 @@ impl Drop for Process {
     }
 }
 
-/// A program to be run; with `flush_delay` each of its flushes takes so much longer.
-pub(crate) fn program(path: &Path, flush_delay: Option<Duration>) -> Command {
-    let Some(delay) = flush_delay else { return Command::new(path) };
+/// A program to be run.
+pub(crate) fn program(path: &Path, manner: Manner) -> Command {
+    let Some(delay) = manner.flush_delay else { return Command::new(path) };
     let mut strace = Command::new("strace");
     strace.args(["--follow-forks", "--seccomp-bpf", "--quiet=all", "--output=/dev/null"]);
     strace.arg("--trace=fdatasync,fsync");

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use crate::connection::Connection;
 use crate::load::{Lease, Session};
 use crate::postgres;
-use crate::process::{self, Process};
+use crate::process::{self, Manner, Process};
 
 const TOKEN: &str = "jl_benchmarkbenchmarkbenchmarkbenchmark00000000";
 
@@ -64,20 +64,16 @@ impl Cpu {
 }
 
 impl Service {
-    /// One node on a SQLite file in this folder; `flush_delay` makes each flush take so much longer.
-    pub(crate) fn on_sqlite(program: &Path, folder: &Path, flush_delay: Option<Duration>) -> Result<Self> {
+    /// One node on a SQLite file in this folder.
+    pub(crate) fn on_sqlite(program: &Path, folder: &Path, manner: Manner) -> Result<Self> {
         let database = format!("sqlite:{}", folder.join("leases.db").display());
-        let node = Node::start(process::program(program, flush_delay), &database, &folder.join("node.log"))?;
+        let node = Node::start(process::program(program, manner), &database, &folder.join("node.log"))?;
         Ok(Self { nodes: vec![node], postgres: None })
     }
 
     /// One node on a PostgreSQL server of its own in this folder; `None` if that is not on this machine.
-    pub(crate) async fn on_postgres(
-        program: &Path,
-        folder: &Path,
-        flush_delay: Option<Duration>,
-    ) -> Result<Option<Self>> {
-        let Some(server) = postgres::Server::start(folder, flush_delay)? else { return Ok(None) };
+    pub(crate) async fn on_postgres(program: &Path, folder: &Path, manner: Manner) -> Result<Option<Self>> {
+        let Some(server) = postgres::Server::start(folder, manner)? else { return Ok(None) };
         let client = server.connect().await?;
         let version = client.query_one(VERSION, &[]).await?.try_get(0)?;
         let mut service = Self { nodes: Vec::new(), postgres: Some(Postgres { client, version, server }) };

@@ -25,6 +25,13 @@ pub struct ByCommand {
     pub command: &'static str,
 }
 
+/// What came of deciding a batch by what a node wrote last.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByResult {
+    /// `written`, or `stale` if another node had come between.
+    pub result: &'static str,
+}
+
 /// What the engine counts and measures.
 #[derive(Debug)]
 pub struct Metrics {
@@ -34,6 +41,7 @@ pub struct Metrics {
     pub(crate) undelivered: Counter,
     pub(crate) outages: Counter,
     pub(crate) batch_size: Histogram,
+    pub(crate) remembered: Family<ByResult, Counter>,
     pub(crate) flush_seconds: Histogram,
     pub(crate) margin_seconds: Histogram,
     pub(crate) wait_seconds: Histogram,
@@ -52,6 +60,7 @@ impl Default for Metrics {
             undelivered: Counter::default(),
             outages: Counter::default(),
             batch_size: Histogram::new(powers(1.0, 9)),
+            remembered: Family::default(),
             flush_seconds: Histogram::new(powers(0.000_05, 16)),
             margin_seconds: Histogram::new(powers(0.05, 20)),
             wait_seconds: Histogram::new(powers(0.001, 17)),
@@ -70,6 +79,11 @@ impl Metrics {
         registry.register("undelivered_grants", "Grants whose answer could not be delivered", self.undelivered.clone());
         registry.register("outages", "Times the service was away for more than two seconds", self.outages.clone());
         registry.register("batch_commands", "Commands decided together", self.batch_size.clone());
+        registry.register(
+            "remembered_batches",
+            "Batches decided by what this node wrote last (PostgreSQL only), by what came of it",
+            self.remembered.clone(),
+        );
         registry.register_with_unit(
             "flush",
             "Time of a commit, flush included",

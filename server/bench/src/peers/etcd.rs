@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpStream as Probe};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -12,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::Peer;
 use crate::load::{Lease, Session};
-use crate::process::{self, Process, find, free_port};
+use crate::process::{self, Manner, Process, find, free_port};
 
 pub(crate) struct Etcd {
     process: Process,
@@ -26,10 +25,10 @@ impl Peer for Etcd {
     const PACKAGE: &'static str = "etcd-server";
     type Session = Caller;
 
-    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
+    async fn start(folder: &Path, manner: Manner) -> Result<Option<Self>> {
         let Some(program) = find("etcd") else { return Ok(None) };
         let (address, peers, log) = (free_port()?, free_port()?, folder.join("log"));
-        let mut command = process::program(&program, flush_delay);
+        let mut command = process::program(&program, manner);
         command.arg("--data-dir").arg(folder.join("data"));
         for name in ["--listen-client-urls", "--advertise-client-urls"] {
             command.arg(name).arg(format!("http://{address}"));

@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
 use crate::load::{self, Outcome, Plan, Session};
-use crate::process::{PATIENCE, Process};
+use crate::process::{Manner, PATIENCE, Process};
 
 pub(crate) use self::etcd::Etcd;
 pub(crate) use self::redis::Redis;
@@ -33,9 +33,8 @@ pub(crate) trait Peer: Sized {
     const PACKAGE: &'static str;
     type Session: Session + 'static;
 
-    /// Starts it in this folder; `None` if its program is not on this machine. With `flush_delay` each flush takes so much
-    /// longer.
-    fn start(folder: &Path, flush_delay: Option<Duration>) -> impl Future<Output = Result<Option<Self>>>;
+    /// Starts it in this folder; `None` if its program is not on this machine. See [`Manner`].
+    fn start(folder: &Path, manner: Manner) -> impl Future<Output = Result<Option<Self>>>;
     fn process(&self) -> &Process;
     /// Connects a caller.
     fn open(&self) -> impl Future<Output = Result<Self::Session>>;

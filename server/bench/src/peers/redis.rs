@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpStream as Probe};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::Peer;
 use crate::load::{Lease, Session};
-use crate::process::{self, Process, find, free_port};
+use crate::process::{self, Manner, Process, find, free_port};
 
 const RELEASE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -29,10 +28,10 @@ impl Peer for Redis {
     const PACKAGE: &'static str = "redis-server";
     type Session = Caller;
 
-    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
+    async fn start(folder: &Path, manner: Manner) -> Result<Option<Self>> {
         let Some(program) = find("redis-server") else { return Ok(None) };
         let (address, log) = (free_port()?, folder.join("log"));
-        let mut command = process::program(&program, flush_delay);
+        let mut command = process::program(&program, manner);
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]).arg(folder);
         command.args(["--appendonly", "yes", "--appendfsync", "always", "--maxclients", "2000"]);
         let mut process = Process::start(command, &log)?;

@@ -1,7 +1,6 @@
 //! PostgreSQL with the statements of ShedLock's JDBC provider, on the database's own time.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tokio_postgres::{Client, Statement};
@@ -9,7 +8,7 @@ use tokio_postgres::{Client, Statement};
 use super::Peer;
 use crate::load::{Lease, Session};
 use crate::postgres::{PACKAGE, Server};
-use crate::process::Process;
+use crate::process::{Manner, Process};
 
 const TABLE: &str = "CREATE TABLE shedlock (name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, \
      locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))";
@@ -32,8 +31,8 @@ impl Peer for ShedLock {
     const PACKAGE: &'static str = PACKAGE;
     type Session = Caller;
 
-    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
-        let Some(server) = Server::start(folder, flush_delay)? else { return Ok(None) };
+    async fn start(folder: &Path, manner: Manner) -> Result<Option<Self>> {
+        let Some(server) = Server::start(folder, manner)? else { return Ok(None) };
         server.connect().await?.batch_execute(TABLE).await?;
         Ok(Some(Self(server)))
     }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::net::TcpStream as Probe;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::Peer;
 use crate::load::{Lease, Session};
-use crate::process::{self, Process, find, free_port};
+use crate::process::{self, Manner, Process, find, free_port};
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
@@ -31,7 +30,7 @@ impl Peer for ZooKeeper {
     const PACKAGE: &'static str = "zookeeper";
     type Session = Caller;
 
-    async fn start(folder: &Path, flush_delay: Option<Duration>) -> Result<Option<Self>> {
+    async fn start(folder: &Path, manner: Manner) -> Result<Option<Self>> {
         // Its own list of what else it needs is in the archive.
         let program = "/usr/share/java/zookeeper.jar";
         let Some(java) = find("java").filter(|_| Path::new(program).is_file()) else { return Ok(None) };
@@ -46,7 +45,7 @@ impl Peer for ZooKeeper {
                 address.port()
             ),
         )?;
-        let mut command = process::program(&java, flush_delay);
+        let mut command = process::program(&java, manner);
         command.args(["-Xmx1g", "-Dzookeeper.admin.enableServer=false", "-cp", program]);
         command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config).current_dir(folder);
         let mut process = Process::start(command, &log)?;

@@ -50,7 +50,7 @@ fn reason() -> Reason {
     Reason::parse("because").unwrap()
 }
 
-fn scope(role: Role) -> Scope {
+pub(crate) fn scope(role: Role) -> Scope {
     Scope { role, prefixes: Arc::from([]) }
 }
 
@@ -61,6 +61,22 @@ pub(crate) fn grants(lines: &[Line], key: &str) -> usize {
         Record::Other(_) => false,
     });
     granted.count()
+}
+
+#[tokio::test]
+async fn a_key_that_another_transaction_has_locked_is_waited_for() {
+    let fixture = Fixture::new().await;
+    let lease = fixture.acquire("a", "one").await.unwrap();
+    fixture.release(&lease).await.unwrap();
+    let held = fixture.database.hold_key("a").await;
+    let engine = fixture.engine.clone();
+    let next = tokio::spawn(async move { engine.run(call(), lease_key("a"), take()).await.map(delivered) });
+    // Others are not.
+    fixture.acquire("b", "one").await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert!(!next.is_finished());
+    held.let_go().await;
+    soon(next).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod outage;
 #[path = "../reference/mod.rs"]
 #[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
 mod reference;
+mod remembered;
 mod retention;
 mod shared_backup;
 mod side_by_side;

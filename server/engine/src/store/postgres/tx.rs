@@ -391,7 +391,6 @@ impl Tx for PostgresTx<'_> {
         let seen = read.nodes.iter().flatten().zip(read.seen.iter().flatten());
         let since = clock.now().as_micros() - UNSEEN;
         self.live = seen.filter(|(_, seen_at)| **seen_at > since).map(|(node, _)| *node).collect();
-        self.tokens = std::mem::take(&mut read.tokens).into_iter().map(i64::cast_unsigned).collect();
         self.store.know_access(self.link.db()?, self.access).await?;
         let outages = self.store.outages(self.link.db()?, self.outage).await?;
 
@@ -414,6 +413,10 @@ impl Tx for PostgresTx<'_> {
             room.key = state;
             rooms.push(room);
         }
+        let greatest = rooms.iter().filter_map(|room| room.key.lease.as_ref()).map(|lease| lease.token).max();
+        let drawn = std::mem::take(&mut read.tokens).into_iter().map(i64::cast_unsigned);
+        let wanted = needs.grants + if needs.waits || !with_waiters.is_empty() { needs.commands } else { 0 };
+        self.tokens = self.store.recent.tokens(greatest, drawn, wanted);
         let mut queues = if with_waiters.is_empty() {
             HashMap::new()
         } else {

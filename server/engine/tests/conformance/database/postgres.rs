@@ -279,6 +279,15 @@ impl Database {
         Held(db)
     }
 
+    /// Locks one key, as another node does that decides about it.
+    pub(crate) async fn hold_key(&self, key: &str) -> Held {
+        let mut db = self.own.connect().await.unwrap();
+        sqlx::raw_sql("BEGIN").execute(&mut db).await.unwrap();
+        let lock = "SELECT FROM job_leases.keys WHERE lease_key = $1 FOR NO KEY UPDATE";
+        sqlx::query(lock).bind(key).fetch_one(&mut db).await.unwrap();
+        Held(db)
+    }
+
     /// Holds what a node holds that changes leases, and does nothing, until the database ends it as it ends such a node's.
     pub(crate) async fn stand_still(&self) -> PgConnection {
         let mut db = self.own.connect().await.unwrap();

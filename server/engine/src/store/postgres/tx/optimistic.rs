@@ -5,12 +5,12 @@
 //! nothing unless all of it is still so: one question to the database instead of four, and no key read that is known.
 //! Had another node come between, nothing has happened, and the batch is decided once more by what is read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::LeaseKey;
-use domain::lease::{KeyState, Room};
+use domain::lease::{FencingToken, KeyState, Room};
 use tokio::time::Instant;
 
 use super::super::link::Link;
@@ -18,6 +18,7 @@ use super::super::queue::{Waiting, queue_changes};
 use super::super::time::Told;
 use super::{Change, OUTAGE_AFTER, PostgresTx, Row, Written, transaction, written_by};
 use crate::error::StoreError;
+use crate::metrics::ByResult;
 use crate::store::{Batch, CommitError, Locked, Needs};
 
 /// By so much, in microseconds, may the time by which a batch was decided differ from the server's clock when it is written.
@@ -28,6 +29,9 @@ const WARM: Duration = Duration::from_secs(1);
 
 /// So many keys are remembered in each of two generations; the older one is let go when the younger is full.
 const GENERATION: usize = 8_192;
+
+/// So many tokens are kept for what is decided by memory; of more the least are let go.
+const TOKENS: usize = 4_096;
 
 /// For so long nothing is decided by memory after another node has come between; twice as long each time that happens again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -163,9 +167,25 @@ impl Recent {
         }
     }
 
+    /// So many tokens for keys of which this is the greatest that was given, as far as there are; among them those that were just drawn.
+    pub(super) fn tokens(
+        &self,
+        greatest: Option<FencingToken>,
+        drawn: impl IntoIterator<Item = u64>,
+        wanted: usize,
+    ) -> VecDeque<u64> {
+        let mut memory = self.memory();
+        memory.tokens.extend(drawn);
+        memory.take(greatest, wanted)
+    }
+
     /// Keeps tokens that nobody was given.
     pub(super) fn keep_tokens(&self, tokens: impl IntoIterator<Item = u64>) {
-        self.memory().tokens.extend(tokens);
+        let mut memory = self.memory();
+        memory.tokens.extend(tokens);
+        while memory.tokens.len() > TOKENS {
+            memory.tokens.pop_first();
+        }
     }
 
     /// How many tokens to draw, so that there are enough for a batch that needs so many.
@@ -206,6 +226,15 @@ impl Memory {
         self.tokens.clear();
     }
 
+    /// The least that may be given for keys of which this is the greatest that was: for each key they rise. So many, as far as there
+    /// are; those that are less are let go.
+    fn take(&mut self, greatest: Option<FencingToken>, count: usize) -> VecDeque<u64> {
+        if let Some(greatest) = greatest {
+            self.tokens = self.tokens.split_off(&(greatest.get() + 1));
+        }
+        std::iter::from_fn(|| self.tokens.pop_first()).take(count).collect()
+    }
+
     fn get(&self, key: &LeaseKey) -> Option<&(i32, Arc<Known>)> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
@@ -229,22 +258,18 @@ impl PostgresTx<'_> {
         if !known.iter().all(|(_, known)| known.waiting.are_of(store.node())) {
             return None;
         }
-        let (tokens, is_enough) = {
-            let waits = needs.waits || known.iter().any(|(_, known)| known.waiting.is_somebody());
-            let wanted = needs.grants + if waits { needs.commands } else { 0 };
-            let greatest =
-                known.iter().filter_map(|(_, known)| known.state.lease.as_ref()).map(|lease| lease.token.get()).max();
-            // For each key tokens rise with every grant.
-            memory.tokens = memory.tokens.split_off(&greatest.map_or(0, |token| token + 1));
-            (wanted, memory.tokens.len() >= wanted)
-        };
-        if !is_enough {
+        let waits = needs.waits || known.iter().any(|(_, known)| known.waiting.is_somebody());
+        let wanted = needs.grants + if waits { needs.commands } else { 0 };
+        let greatest = known.iter().filter_map(|(_, known)| known.state.lease.as_ref()).map(|lease| lease.token).max();
+        let tokens = memory.take(greatest, wanted);
+        if tokens.len() < wanted {
+            memory.tokens.extend(tokens);
             return None;
         }
-        self.tokens = (0..tokens).filter_map(|_| memory.tokens.pop_first()).collect();
-        let lacks = (2 * tokens).saturating_sub(memory.tokens.len());
+        let lacks = (2 * wanted).saturating_sub(memory.tokens.len());
         drop(memory);
 
+        self.tokens = tokens;
         (self.outage, self.access) = (basis.outage, basis.access);
         let mut rooms = Vec::with_capacity(known.len());
         let mut written_by = HashMap::with_capacity(known.len());
@@ -300,6 +325,8 @@ impl PostgresTx<'_> {
         let flush = store.metrics.flush();
         type Answer = (bool, i64, i64, Option<i64>, Vec<i64>);
         let (is_so, changed, logged, by, tokens): Answer = link.alone(async |db| write.fetch_one(db).await).await?;
+        let result = if is_so { "written" } else { "stale" };
+        store.metrics.remembered.get_or_create(&ByResult { result }).inc();
         if !is_so {
             store.recent.was_wrong(&guess);
             return Err(stale(StoreError::Stale));
@@ -313,5 +340,80 @@ impl PostgresTx<'_> {
         store.recent.keep_tokens(tokens.into_iter().map(i64::cast_unsigned));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
         Ok(Written { by, nodes: Vec::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(token: u64) -> FencingToken {
+        FencingToken::new(token).unwrap()
+    }
+
+    fn guess(key: &LeaseKey) -> Guess {
+        let basis = Basis { outage: 0, access: 0, ahead: (0, 0) };
+        Guess { basis, ahead: 0, written_by: HashMap::from([(key.clone(), 1)]), tokens: 0 }
+    }
+
+    #[test]
+    fn a_key_is_given_a_token_greater_than_its_last_whoever_drew_that_and_when() {
+        let recent = Recent::default();
+        recent.keep_tokens(10..20);
+        // Another lane drew 15 meanwhile, and has given it for this key.
+        assert_eq!(recent.tokens(Some(token(15)), [], 2), [16, 17]);
+        assert_eq!(recent.tokens(None, [21, 22], 9), [18, 19, 21, 22]);
+        assert_eq!(recent.lacks(4), 4);
+        recent.keep_tokens(0..10_000);
+        assert_eq!(recent.lacks(10_000), 10_000 - TOKENS);
+        assert_eq!(recent.tokens(None, [], 1), [10_000 - TOKENS as u64]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_the_oldest_goes_first() {
+        let recent = Recent::default();
+        let key = |n: usize| LeaseKey::parse(&format!("k{n}")).unwrap();
+        for n in 0..3 * GENERATION {
+            let known = Known { state: KeyState::new(key(n)), waiting: Arc::default(), queue: 0 };
+            recent.keep(vec![known], 1);
+        }
+        let memory = recent.memory();
+        assert!(memory.young.len() + memory.old.len() <= 2 * GENERATION);
+        assert!(memory.get(&key(0)).is_none());
+        assert!(memory.get(&key(2 * GENERATION)).is_some() && memory.get(&key(3 * GENERATION - 1)).is_some());
+    }
+
+    #[test]
+    fn who_was_wrong_again_and_again_goes_by_memory_less_and_less_and_as_before_when_right_for_a_while() {
+        let recent = Recent::default();
+        let wrong = guess(&LeaseKey::parse("a").unwrap());
+        let pause = || recent.memory().pause.map(|(_, pause)| pause);
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            recent.was_wrong(&wrong);
+            pauses.push(pause().unwrap());
+        }
+        assert!(pauses.is_sorted() && pauses[0] == SHORTEST_PAUSE && pauses[9] == LONGEST_PAUSE, "{pauses:?}");
+        for _ in 1..RUN {
+            recent.was_right();
+        }
+        assert_eq!(pause(), Some(LONGEST_PAUSE));
+        recent.was_right();
+        assert_eq!(pause(), None);
+    }
+
+    #[test]
+    fn what_was_remembered_before_an_outage_or_by_another_clock_is_forgotten() {
+        let recent = Recent::default();
+        let told = |ahead| Told::new((1_000, ahead, 500, true));
+        for (n, (outage, access, ahead, kept)) in
+            [(1, 1, 0, false), (1, 2, 0, true), (2, 2, 0, false), (2, 2, 7, false), (2, 3, 7, true)]
+                .into_iter()
+                .enumerate()
+        {
+            recent.found(Basis::new(outage, access, told(ahead)), told(ahead));
+            assert_eq!(recent.lacks(1) == 0, kept, "{n}");
+            recent.keep_tokens([1]);
+        }
     }
 }
