@@ -27,28 +27,35 @@ async fn a_grant_that_the_replica_has_not_got_is_not_acknowledged_even_if_the_wa
         let request = json!({"lease_key": key, "owner": "o", "ttl_ms": 60_000});
         post(Call::Acquire.path(), &request, key, None)
     };
-    caller.send(&acquire("replicated")).await.unwrap();
-    assert_eq!(caller.receive().await.unwrap().status, 200);
-
     let replica = other_than(cluster.until_in_step().await.primary);
     let mut admin = cluster.connect().await.unwrap();
+    // The node remembers it, and writes it in another way than one that it has never seen.
+    caller.send(&acquire("known")).await.unwrap();
+    let known = caller.receive().await.unwrap();
+    assert_eq!(known.status, 200, "{}", known.body);
+    let release = json!({"lease_key": "known", "lease_id": known.body["lease_id"]});
+    caller.send(&post(Call::Release.path(), &release, "given back", None)).await.unwrap();
+    assert_eq!(caller.receive().await.unwrap().status, 200);
+
     cluster.order("hold", replica);
-    caller.send(&acquire("cancelled")).await.unwrap();
-    let mut cancelled = 0;
-    let answer = {
-        let mut answer = std::pin::pin!(caller.receive());
-        loop {
-            tokio::select! {
-                answer = &mut answer => break answer.unwrap(),
-                () = sleep(Duration::from_millis(50)) => {
-                    let more: i64 = sqlx::query_scalar(CANCEL).fetch_one(&mut admin).await.unwrap();
-                    cancelled += more;
+    for key in ["known", "new"] {
+        caller.send(&acquire(key)).await.unwrap();
+        let mut cancelled = 0;
+        let answer = {
+            let mut answer = std::pin::pin!(caller.receive());
+            loop {
+                tokio::select! {
+                    answer = &mut answer => break answer.unwrap(),
+                    () = sleep(Duration::from_millis(50)) => {
+                        let more: i64 = sqlx::query_scalar(CANCEL).fetch_one(&mut admin).await.unwrap();
+                        cancelled += more;
+                    }
                 }
             }
-        }
-    };
-    assert_eq!((answer.status, &answer.body["code"]), (503, &json!("unavailable")), "{}", answer.body);
-    assert!(cancelled > 0, "no commit waited for the replica");
+        };
+        assert_eq!((answer.status, &answer.body["code"]), (503, &json!("unavailable")), "{key}: {}", answer.body);
+        assert!(cancelled > 0, "{key}: no commit waited for the replica");
+    }
 
     cluster.order("release", replica);
     caller.send(&acquire("again")).await.unwrap();

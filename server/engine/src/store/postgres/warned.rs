@@ -109,6 +109,13 @@ mod tests {
             Err(Failed::Unknown(error) | Failed::Refused(error)) => panic!("{error}"),
             Ok(()) => panic!("taken for a commit that every replica has"),
         }
+        let insert = async |db: &mut sqlx::PgConnection| sqlx::query("INSERT INTO t DEFAULT VALUES").execute(db).await;
+        let link = Link::for_one_warm(&via, std::time::Duration::from_secs(60)).unwrap();
+        match link.alone(insert).await {
+            Err(Failed::Unknown(StoreError::Unconfirmed(warning))) => assert_eq!(warning, "not replicated"),
+            Err(Failed::Unknown(error) | Failed::Refused(error)) => panic!("{error}"),
+            Ok(_) => panic!("taken for a statement that every replica has"),
+        }
         // Warnings before the commit, and notices with it, are none of its own.
         let mut tx = Link::begin(&via).await.unwrap();
         sqlx::raw_sql("DO 'BEGIN RAISE WARNING ''early''; END'").execute(&mut *tx).await.unwrap();
