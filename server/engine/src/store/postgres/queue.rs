@@ -15,8 +15,11 @@ use crate::engine::idempotency::IdempotencyId;
 use crate::error::StoreError;
 use crate::store::{Elsewhere, Waking};
 
-const LOAD: &str = "-- load waiters\nSELECT lease_key, body, caller, key, fingerprint FROM job_leases.waiters \
-     WHERE lease_key = ANY($1) ORDER BY lease_key, place";
+/// Of those that are known already only who they are.
+const LOAD: &str = "-- load waiters\nSELECT w.lease_key, w.waiter, CASE WHEN NOT known THEN w.body END, \
+     CASE WHEN NOT known THEN w.caller END, CASE WHEN NOT known THEN w.key END, CASE WHEN NOT known THEN w.fingerprint END \
+     FROM job_leases.waiters AS w, LATERAL (SELECT w.waiter = ANY($2) AS known) AS k \
+     WHERE w.lease_key = ANY($1) ORDER BY w.lease_key, w.place";
 /// How queues change and what waiters of other nodes are told, as parts of a greater statement, on some condition. Callers join in the
 /// order in which they came.
 macro_rules! queue_changes {
@@ -78,11 +81,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    fn push(&mut self, waiter: Waiter, request: Request) {
+    fn push(&mut self, waiter: Arc<Waiter>, request: Request) {
         if let Some(request) = request {
             self.requests.insert(waiter.id, request);
         }
-        self.queue.join(Arc::new(waiter));
+        self.queue.join(waiter);
     }
 
     /// Whether anybody waits.
@@ -130,22 +133,38 @@ impl Seen {
     ) -> Result<HashMap<LeaseKey, Arc<Waiting>>, StoreError> {
         let mut found = HashMap::with_capacity(wanted.len());
         let mut missing = Vec::new();
+        // Waiters are what they were when they came.
+        let mut known: HashMap<i64, (Arc<Waiter>, Request)> = HashMap::new();
         {
             let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, version) in wanted {
                 match seen.get(key) {
                     Some((at, waiting)) if at == version => drop(found.insert(key.clone(), Arc::clone(waiting))),
-                    _ => missing.push(key.as_str().to_owned()),
+                    older => {
+                        missing.push(key.as_str().to_owned());
+                        for waiter in older.iter().flat_map(|(_, waiting)| waiting.queue.iter()) {
+                            let request = older.and_then(|(_, waiting)| waiting.requests.get(&waiter.id)).cloned();
+                            known.insert(waiter.id.0.cast_signed(), (Arc::clone(waiter), request));
+                        }
+                    }
                 }
             }
         }
         if missing.is_empty() {
             return Ok(found);
         }
-        type Row = (String, String, Option<String>, Option<String>, Option<Vec<u8>>);
-        let rows: Vec<Row> = in_time(via.query_as(LOAD).bind(missing).fetch_all(db)).await?;
+        type Row = (String, i64, Option<String>, Option<String>, Option<String>, Option<Vec<u8>>);
+        let names: Vec<i64> = known.keys().copied().collect();
+        let rows: Vec<Row> = in_time(via.query_as(LOAD).bind(missing).bind(names).fetch_all(db)).await?;
         let mut read: HashMap<LeaseKey, Waiting> = HashMap::new();
-        for (lease_key, body, caller, key, fingerprint) in rows {
+        for (lease_key, name, body, caller, key, fingerprint) in rows {
+            let lease_key = LeaseKey::parse(&lease_key).map_err(StoreError::corrupt)?;
+            let waiting = read.entry(lease_key).or_default();
+            let Some(body) = body else {
+                let known = known.remove(&name).ok_or_else(|| StoreError::corrupt("a waiter without a body"))?;
+                waiting.push(known.0, known.1);
+                continue;
+            };
             let waiter: Waiter = serde_json::from_str(&body).map_err(StoreError::corrupt)?;
             let request = match (caller, key, fingerprint) {
                 (Some(caller), Some(key), Some(fingerprint)) => {
@@ -154,8 +173,7 @@ impl Seen {
                 }
                 _ => None,
             };
-            let lease_key = LeaseKey::parse(&lease_key).map_err(StoreError::corrupt)?;
-            read.entry(lease_key).or_default().push(waiter, request);
+            waiting.push(Arc::new(waiter), request);
         }
         found.extend(read.into_iter().map(|(key, waiting)| (key, Arc::new(waiting))));
         Ok(found)
