@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::disk::Disk;
-use crate::postgres::named_server;
 use crate::programs::{Kept, User, end_of, free_port, until_listening};
+use crate::server::named_server;
 
 /// What its disk holds, in megabytes: a new server takes some forty.
 const DISK: u32 = 128;

@@ -16,5 +16,7 @@ mod postgres;
 mod process;
 #[path = "../../engine/tests/programs/mod.rs"]
 mod programs;
+#[path = "../../engine/tests/server/mod.rs"]
+mod server;
 mod upgrade;
 mod wire;

@@ -8,9 +8,7 @@ use tokio::time::sleep;
 
 use crate::history::Line;
 use crate::process::PATIENCE;
-
-/// Names the server: as a superuser, in a database that is not the tests'.
-const SERVER: &str = "JOB_LEASES_TEST_POSTGRES";
+use crate::server::named_server;
 
 /// A name that no other run has, were it on another machine.
 const NAME: &str = "SELECT 'job_leases_test_' || replace(gen_random_uuid()::text, '-', '')";
@@ -43,17 +41,6 @@ pub(crate) struct Postgres {
     /// In the database that is not the tests'.
     server: PgConnectOptions,
     is_left: bool,
-}
-
-/// The server that the environment names.
-pub(crate) fn named_server() -> PgConnectOptions {
-    let server = std::env::var(SERVER).unwrap_or_else(|_| {
-        panic!(
-            "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \
-             (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
-        )
-    });
-    server.parse().unwrap()
 }
 
 impl Postgres {

@@ -25,6 +25,8 @@ mod programs;
 #[expect(dead_code, reason = "shared with the test of the rules, which also has outages and retention")]
 mod reference;
 mod retention;
+#[path = "../server/mod.rs"]
+mod server;
 mod shared_backup;
 mod side_by_side;
 mod takeover;

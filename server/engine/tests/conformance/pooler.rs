@@ -9,10 +9,10 @@ use engine::Engine;
 use tokio::time::{sleep, timeout};
 
 use crate::connections::{take_once, until_available};
-use crate::database::named_server;
 use crate::fixture::{Fixture, options};
 use crate::nodes::{grants, soon};
 use crate::programs::Pooler;
+use crate::server::named_server;
 
 /// How often it is killed.
 const KILLS: usize = 12;

@@ -23,6 +23,8 @@ mod outage;
 mod reference;
 mod remembered;
 mod retention;
+#[path = "../server/mod.rs"]
+mod server;
 mod shared_backup;
 mod side_by_side;
 mod takeover;

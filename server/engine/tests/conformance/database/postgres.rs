@@ -16,14 +16,12 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use crate::fixture::{Fixture, Hands};
+use crate::server::named_server;
 pub(crate) use crate::way::SEEDS;
 use crate::way::Way;
 
 /// Whether every token is one more than the last: a command that is refused or tried again may leave some out.
 pub(crate) const TOKENS_ARE_DENSE: bool = false;
-
-/// Names the server: as a superuser, in a database that is not the tests'.
-const SERVER: &str = "JOB_LEASES_TEST_POSTGRES";
 
 /// A name that no other run has, were it on another machine.
 const NAME: &str = "SELECT 'job_leases_test_' || replace(gen_random_uuid()::text, '-', '')";
@@ -107,17 +105,6 @@ pub(crate) struct Database {
     way: Way,
     /// How often it was asked how to open it.
     opened: AtomicU32,
-}
-
-/// The server that the environment names.
-pub(crate) fn named_server() -> PgConnectOptions {
-    let server = std::env::var(SERVER).unwrap_or_else(|_| {
-        panic!(
-            "no PostgreSQL server to test with: run `cargo xtask test server`, which starts one, or name one in {SERVER} \
-             (as postgres://postgres@127.0.0.1:5432/postgres) on which databases may be made and dropped"
-        )
-    });
-    server.parse().unwrap()
 }
 
 impl Database {
