@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::Span;
 use domain::lease::{Command, KeyStatus, Refusal, Reply};
-use engine::engine::Retention;
+use domain::{LeaseKey, Span};
 use engine::timeline::Position;
 use engine::{Copied, CopyError, Database, Engine, Fault, OpenError, Options, VerifyError, backup, restore};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::database;
 use crate::estate::{self, Estate};
-use crate::fixture::{Fixture, Hands, call, lease_key, options, refusal, terms};
+use crate::fixture::{Fixture, Hands, call, keeping_no_lines, lease_key, options, refusal, terms};
 
 /// How long after the backup it is restored, in milliseconds: long enough for an outage.
 const LATER: i64 = 60_000;
@@ -64,18 +63,16 @@ async fn later() -> (Arc<database::Database>, Arc<Hands>) {
     (database, hands)
 }
 
-async fn all_is_restored(forgetful: bool) {
+async fn all_is_restored(is_forgetful: bool) {
     let (here, hands) = Fixture::unopened().await;
-    let mut open = options(&here, &hands);
-    if forgetful {
-        open.retention = Retention { timeline: Span::millis(1), ..Retention::default() };
-    }
+    let open = options(&here, &hands);
+    let open = if is_forgetful { keeping_no_lines(open) } else { open };
     let from = open.database.clone();
     let engine = Engine::open(open).await.unwrap();
-    Estate::fill(&engine, &hands, forgetful).await;
+    Estate::fill(&engine, &hands, is_forgetful).await;
     let backup = Backup::of(&from).await.unwrap();
     assert_eq!((backup.copied.keys, backup.copied.tokens), (Estate::KEYS, 1));
-    assert_eq!(backup.copied.timeline.base > Position(0), forgetful);
+    assert_eq!(backup.copied.timeline.base > Position(0), is_forgetful);
     assert_eq!(backup.files(), ["backup"], "and nothing beside it");
     // It goes on, and gives out more tokens.
     let mut last = estate::acquire(&engine, "since", terms("one")).await.lease.token;
@@ -116,16 +113,49 @@ async fn so_it_is_with_what_retention_has_kept_of_lines_that_are_gone() {
 }
 
 #[tokio::test]
-async fn all_that_was_there_is_there_again() {
-    for forgetful in [false, true] {
-        let (here, hands) = Fixture::unopened().await;
-        let mut open = options(&here, &hands);
-        if forgetful {
-            open.retention = Retention { timeline: Span::millis(1), ..Retention::default() };
+async fn a_backup_is_whole_although_retention_takes_lines_away_meanwhile() {
+    let (here, hands) = Fixture::unopened().await;
+    let open = keeping_no_lines(options(&here, &hands));
+    let from = open.database.clone();
+    let engine = Engine::open(open).await.unwrap();
+    let keys: Vec<_> = (0..500).map(|n| lease_key(&format!("k{n}"))).collect();
+    let (mut base, mut moved) = (Position(0), 0);
+    for _ in 0..3 {
+        for _ in 0..5 {
+            let take = |key: &LeaseKey| (key.clone(), Command::Acquire { request: terms("one"), wait: None });
+            let taken = engine.batch(call(), keys.iter().map(take).collect()).await.unwrap();
+            taken.delivery.unwrap().delivered();
+            let give = taken.value.into_iter().map(|lease| match lease {
+                Ok(Reply::Lease(lease)) => (lease.lease_key, Command::Release { lease_id: lease.lease.id() }),
+                other => panic!("{other:?}"),
+            });
+            engine.batch(call(), give.collect()).await.unwrap();
         }
+        hands.pass(2).await;
+        let (backup, retained) = tokio::join!(Backup::of(&from), engine.retain(call()));
+        retained.unwrap();
+        let backup = backup.unwrap();
+        let Copied { timeline, keys: known, .. } = backup.copied;
+        assert!(timeline.base >= base && timeline.head > timeline.base && known == 500, "{:?}", backup.copied);
+        moved += i32::from(timeline.base > base);
+        base = timeline.base;
+        let elsewhere = tempfile::tempdir().unwrap();
+        let file = Options::sqlite(elsewhere.path().join("restored.db"));
+        assert_eq!(restore(&backup.path(), &file.database).await.unwrap(), backup.copied);
+    }
+    assert!(moved > 0, "retention took nothing away before a backup had begun");
+    engine.close().await;
+}
+
+#[tokio::test]
+async fn all_that_was_there_is_there_again() {
+    for is_forgetful in [false, true] {
+        let (here, hands) = Fixture::unopened().await;
+        let open = options(&here, &hands);
+        let open = if is_forgetful { keeping_no_lines(open) } else { open };
         let from = open.database.clone();
         let engine = Engine::open(open).await.unwrap();
-        let estate = Estate::fill(&engine, &hands, forgetful).await;
+        let estate = Estate::fill(&engine, &hands, is_forgetful).await;
         let backup = Backup::of(&from).await.unwrap();
         engine.close().await;
         // A moment later, so that no outage changes anything.

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use domain::Span;
-use engine::engine::Retention;
 use engine::timeline::Position;
 use engine::{CopyError, Database, Engine, OpenError, Options, PostgresUrl, copy};
 use tempfile::TempDir;
 
 use crate::estate::Estate;
-use crate::fixture::{Fixture, Hands, options};
+use crate::fixture::{Fixture, Hands, keeping_no_lines, options};
 
 /// A file that was served for a while.
 struct Served {
@@ -23,10 +21,8 @@ struct Served {
 async fn served(hands: &Arc<Hands>, forgetful: bool) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leases.db");
-    let mut options = Options { time: Arc::clone(hands) as _, ..Options::sqlite(&path) };
-    if forgetful {
-        options.retention = Retention { timeline: Span::millis(1), ..Retention::default() };
-    }
+    let options = Options { time: Arc::clone(hands) as _, ..Options::sqlite(&path) };
+    let options = if forgetful { keeping_no_lines(options) } else { options };
     let engine = Engine::open(options).await.unwrap();
     let estate = Estate::fill(&engine, hands, forgetful).await;
     engine.close().await;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use domain::lease::{Acquire, Command, LeaseReading, Refusal, Reply, Wait};
 use domain::{Actor, ActorKind, LeaseKey, Metadata, Owner, Span, Timestamp};
 use engine::clock::TimeSource;
+use engine::engine::Retention;
 use engine::timeline::{Line, Position};
 use engine::{Call, Done, Engine, Fault, Idempotency, Options};
 use tokio::task::JoinHandle;
@@ -201,6 +202,12 @@ pub(crate) fn hands(database: &Database) -> Arc<Hands> {
 /// How an engine on this database is opened that goes by this clock.
 pub(crate) fn options(database: &Database, hands: &Arc<Hands>) -> Options {
     Options { time: Arc::clone(hands) as Arc<dyn TimeSource>, ..database.options() }
+}
+
+/// The same, but no line of the timeline is kept for longer than a millisecond.
+pub(crate) fn keeping_no_lines(options: Options) -> Options {
+    let retention = Retention { timeline: Span::millis(1), ..options.retention };
+    Options { retention, ..options }
 }
 
 /// The lease of an answer that was received.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use domain::lease::{Acquire, Command, KeyState, LeaseReading, Refusal, Reply, Verdict};
 use domain::{JobKey, Metadata, Reason, Span, Subject};
+use engine::Engine;
 use engine::reading::{GrantRow, HistoryQuery};
 use engine::timeline::{Position, ReadError};
-use engine::{Engine, Options, engine::Retention};
 
-use crate::fixture::{Fixture, call, call_once, lease_key, refusal, terms};
+use crate::fixture::{Fixture, call, call_once, keeping_no_lines, lease_key, refusal, terms};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -119,8 +119,7 @@ async fn forgetful() -> Fixture {
 
 async fn reopen_forgetful(fixture: &mut Fixture) {
     fixture.engine.close().await;
-    let retention = Retention { timeline: Span::millis(1), ..Retention::default() };
-    fixture.engine = Engine::open(Options { retention, ..fixture.options() }).await.unwrap();
+    fixture.engine = Engine::open(keeping_no_lines(fixture.options())).await.unwrap();
 }
 
 /// Takes away all lines there are.
