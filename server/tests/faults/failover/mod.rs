@@ -2,10 +2,10 @@
 
 pub(crate) mod cluster;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use self::cluster::{Cluster, other_than};
 use crate::history::Call;
@@ -17,7 +17,7 @@ const CANCEL: &str =
     "SELECT count(*) FILTER (WHERE pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_the_replica_has_not_got_is_not_acknowledged_even_if_the_wait_for_it_is_cancelled() {
+async fn what_the_replica_has_not_got_is_not_acknowledged_and_what_may_be_over_elsewhere_is_not_read() {
     let _alone = IN_TURN.lock().await;
     let mut cluster = Cluster::start().await;
     let place = Place::on(cluster.url(0));
@@ -58,7 +58,29 @@ async fn a_grant_that_the_replica_has_not_got_is_not_acknowledged_even_if_the_wa
     }
 
     cluster.order("release", replica);
-    caller.send(&acquire("again")).await.unwrap();
+    let began = Instant::now();
+    loop {
+        caller.send(&acquire("again")).await.unwrap();
+        let answer = caller.receive().await.unwrap();
+        if answer.status == 200 {
+            break;
+        }
+        assert!(answer.status == 503 && began.elapsed() < Duration::from_secs(30), "{}", answer.body);
+        sleep(Duration::from_millis(100)).await;
+    }
+
+    // And what is read: after two seconds without a sign of life that would outlive this server another may have taken over.
+    let replica = other_than(cluster.until_in_step().await.primary);
+    let get = || post(Call::Get.path(), &json!({"lease_key": "again"}), "read", None);
+    caller.send(&get()).await.unwrap();
     assert_eq!(caller.receive().await.unwrap().status, 200);
+    cluster.order("hold", replica);
+    sleep(Duration::from_millis(2_900)).await;
+    caller.send(&get()).await.unwrap();
+    if let Ok(answer) = timeout(Duration::from_secs(1), caller.receive()).await {
+        let answer = answer.unwrap();
+        assert_eq!((answer.status, &answer.body["code"]), (503, &json!("unavailable")), "{}", answer.body);
+    }
+    cluster.order("release", replica);
     node.kill().await;
 }
