@@ -28,7 +28,7 @@ pub struct ByCommand {
 /// What came of deciding a batch by what a node wrote last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByResult {
-    /// `written`, or `stale` if another node had come between.
+    /// `right`, or `stale` if another node had come between.
     pub result: &'static str,
 }
 

@@ -37,9 +37,9 @@ async fn know(fixture: &Fixture, key: &str) -> LeaseReading {
 async fn trust(fixture: &Fixture) {
     soon(async {
         for n in 0.. {
-            let written = came_to(fixture, "written");
+            let right = came_to(fixture, "right");
             know(fixture, &format!("trusted/{n}")).await;
-            if came_to(fixture, "written") > written {
+            if came_to(fixture, "right") > right {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -52,7 +52,7 @@ async fn trust(fixture: &Fixture) {
 async fn a_key_that_comes_again_is_not_read_again() {
     let fixture = Fixture::new().await;
     let mut last = know(&fixture, "a").await;
-    let before = came_to(&fixture, "written");
+    let before = came_to(&fixture, "right");
     for _ in 0..50 {
         let next = fixture.acquire("a", "two").await.unwrap();
         assert!(next.lease.token > last.lease.token);
@@ -62,7 +62,7 @@ async fn a_key_that_comes_again_is_not_read_again() {
         last = next;
     }
     // All four of each round, but for what a slow machine let grow cold.
-    assert!(came_to(&fixture, "written") > before + 150, "{:?}", remembered(&fixture));
+    assert!(came_to(&fixture, "right") > before + 150, "{:?}", remembered(&fixture));
     assert_eq!(came_to(&fixture, "stale"), 0);
     fixture.database.verify().await.unwrap();
 }
@@ -215,9 +215,9 @@ async fn nothing_is_written_by_a_time_that_is_not_the_databases() {
     let fixture = Fixture::new().await;
     trust(&fixture).await;
     let lease = fixture.acquire("a", "one").await.unwrap();
-    let (written, stale) = (came_to(&fixture, "written"), came_to(&fixture, "stale"));
+    let (right, stale) = (came_to(&fixture, "right"), came_to(&fixture, "stale"));
     fixture.database.set_back(1_000).await;
     let renewed = fixture.renew(&lease).await.unwrap();
     assert!(renewed.lease.expires_at >= lease.lease.expires_at);
-    assert_eq!((came_to(&fixture, "written"), came_to(&fixture, "stale")), (written, stale + 1));
+    assert_eq!((came_to(&fixture, "right"), came_to(&fixture, "stale")), (right, stale + 1));
 }

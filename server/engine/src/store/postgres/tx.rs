@@ -335,6 +335,10 @@ struct Columns {
 }
 
 impl Columns {
+    const fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     fn len(&self) -> i64 {
         self.keys.len() as i64
     }

@@ -13,7 +13,7 @@ use domain::LeaseKey;
 use domain::lease::{FencingToken, KeyState, Room};
 use tokio::time::Instant;
 
-use super::super::link::Link;
+use super::super::link::{Failed, Link};
 use super::super::queue::{Waiting, queue_changes};
 use super::super::time::Told;
 use super::{Change, OUTAGE_AFTER, PostgresTx, Row, Written, transaction, written_by};
@@ -39,20 +39,33 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After so many batches in which nobody did, the pause is the shortest one again.
 const RUN: u32 = 100;
 
-/// Changes nothing unless no outage, change of access or other clock came between, the service lived, the time is about what was
-/// decided by, and each key was last written by the transaction that is remembered. Keys that change are locked; those that do not
-/// were so when the statement began. What others have locked is not waited for. Its parameters are numbered like those of
-/// [`write`](super::write): where those make keys, these tell what is remembered.
+/// Whether no outage, change of access or other clock came between, the service lived, and the time is about what was decided by.
+macro_rules! life {
+    () => {
+        "SELECT 1 FROM job_leases.service AS s, job_leases.access AS a \
+         WHERE s.id = 1 AND a.id = 1 AND s.outages = $1 AND a.changes = ($2::bigint[])[1] \
+         AND s.ahead = ($2::bigint[])[2] AND s.ahead_since = ($2::bigint[])[3] AND s.server = job_leases.server() \
+         AND s.lived_at >= ($2::bigint[])[4] AND job_leases.clock() BETWEEN ($2::bigint[])[5] AND ($2::bigint[])[6]"
+    };
+}
+/// Whether all is as it is remembered, where nothing is to be written: nothing is locked, and no flush waited for.
+const STILL_SO: &str = concat!(
+    "-- still so\nSELECT EXISTS (",
+    life!(),
+    ") AND (SELECT count(*) FROM unnest($3::text[], $4::integer[]) AS d (lease_key, xid) \
+     JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid) = cardinality($3::text[])"
+);
+/// Changes nothing unless it [is](life), and each key was last written by the transaction that is remembered. Keys that change are
+/// locked; those that do not were so when the statement began. What others have locked is not waited for. Its parameters are numbered
+/// like those of [`write`](super::write): where those make keys, these tell what is remembered.
 macro_rules! write_if {
     ($name:literal, $queues:expr) => {
         concat!(
             "-- ",
             $name,
-            "\nWITH life AS MATERIALIZED (SELECT 1 FROM job_leases.service AS s, job_leases.access AS a \
-             WHERE s.id = 1 AND a.id = 1 AND s.outages = $1 AND a.changes = ($2::bigint[])[1] \
-             AND s.ahead = ($2::bigint[])[2] AND s.ahead_since = ($2::bigint[])[3] AND s.server = job_leases.server() \
-             AND s.lived_at >= ($2::bigint[])[4] \
-             AND job_leases.clock() BETWEEN ($2::bigint[])[5] AND ($2::bigint[])[6] FOR KEY SHARE OF s SKIP LOCKED), \
+            "\nWITH life AS MATERIALIZED (",
+            life!(),
+            " FOR KEY SHARE OF s SKIP LOCKED), \
              locked AS MATERIALIZED (SELECT k.lease_key FROM unnest($6::text[], $3::integer[]) AS d (lease_key, xid) \
              JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid \
              ORDER BY k.lease_key FOR NO KEY UPDATE OF k SKIP LOCKED), \
@@ -81,7 +94,7 @@ const WRITE_IF_QUEUES: &str = write_if!("write with queues if", queue_changes!("
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![WRITE_IF, WRITE_IF_QUEUES]
+    vec![STILL_SO, WRITE_IF, WRITE_IF_QUEUES]
 }
 
 /// What else must be so for anything to be decided by memory: as it was when keys were last read.
@@ -316,6 +329,15 @@ impl PostgresTx<'_> {
             guess.tokens,
         ];
         let has_queues = !change.queues.is_empty();
+        if change.changed.is_empty() && change.bodies.is_empty() && !has_queues {
+            let ask = store.via.query_scalar(STILL_SO).bind(guess.basis.outage).bind(facts.as_slice());
+            let ask = ask.bind(seen).bind(seen_written_by);
+            let is_so: bool = link.alone(async |db| ask.fetch_one(db).await).await.map_err(|failed| match failed {
+                // There was nothing to commit.
+                Failed::Refused(error) | Failed::Unknown(error) => CommitError::RolledBack(error),
+            })?;
+            return if self.was_so(&guess, is_so) { Ok(Written::default()) } else { Err(stale(StoreError::Stale)) };
+        }
         let write = store.via.query_as(if has_queues { WRITE_IF_QUEUES } else { WRITE_IF }).bind(guess.basis.outage);
         let write = write.bind(facts.as_slice()).bind(written_by).bind(seen).bind(seen_written_by);
         let mut write = change.bind(write);
@@ -325,10 +347,7 @@ impl PostgresTx<'_> {
         let flush = store.metrics.flush();
         type Answer = (bool, i64, i64, Option<i64>, Vec<i64>);
         let (is_so, changed, logged, by, tokens): Answer = link.alone(async |db| write.fetch_one(db).await).await?;
-        let result = if is_so { "written" } else { "stale" };
-        store.metrics.remembered.get_or_create(&ByResult { result }).inc();
-        if !is_so {
-            store.recent.was_wrong(&guess);
+        if !self.was_so(&guess, is_so) {
             return Err(stale(StoreError::Stale));
         }
         flush.observe();
@@ -336,10 +355,21 @@ impl PostgresTx<'_> {
             // It locked all of them.
             return Err(CommitError::Unknown(StoreError::corrupt("keys that were locked are not there")));
         }
-        store.recent.was_right();
         store.recent.keep_tokens(tokens.into_iter().map(i64::cast_unsigned));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
         Ok(Written { by, nodes: Vec::new() })
+    }
+
+    /// Notes whether all was as it was remembered.
+    fn was_so(&self, guess: &Guess, is_so: bool) -> bool {
+        let (recent, result) = (&self.store.recent, if is_so { "right" } else { "stale" });
+        self.store.metrics.remembered.get_or_create(&ByResult { result }).inc();
+        if is_so {
+            recent.was_right()
+        } else {
+            recent.was_wrong(guess)
+        }
+        is_so
     }
 }
 
