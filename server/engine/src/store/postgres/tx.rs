@@ -110,6 +110,8 @@ pub struct PostgresTx<'s> {
     /// How often access was changed, as read after the locks.
     access: i64,
     live: Vec<i64>,
+    /// As of which outage and clock it is decided.
+    basis: Option<Basis>,
     /// What it is decided by, if nothing was read.
     guess: Option<Guess>,
 }
@@ -172,6 +174,7 @@ impl<'s> PostgresTx<'s> {
             outage: 0,
             access: 0,
             live: Vec::new(),
+            basis: None,
             guess: None,
         }
     }
@@ -388,7 +391,9 @@ impl Tx for PostgresTx<'_> {
                 self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
                 continue;
             }
-            self.store.recent.found(Basis::new(read.outage, read.access, told), told);
+            let basis = Basis::new(read.outage, read.access, told);
+            self.basis = Some(basis);
+            self.store.recent.found(basis, told);
             break read;
         };
         (self.outage, self.access) = (read.outage, read.access);
@@ -533,10 +538,12 @@ impl Tx for PostgresTx<'_> {
             }
             known.push(Known { state: room.key, waiting, queue });
         }
-        if let Some(by) = written.by {
-            store.recent.keep(known, by);
+        if let Some(basis) = self.basis {
+            if let Some(by) = written.by {
+                store.recent.keep(basis, known, by);
+            }
+            store.recent.keep_tokens(basis, self.tokens);
         }
-        store.recent.keep_tokens(self.tokens);
         store.changed_access(&batch.access, self.access);
         if let Some(up_to) = batch.retention.and_then(|retain| retain.lines) {
             // Others hear of it by the timeline.

@@ -162,16 +162,19 @@ impl Recent {
     /// What keys were read by: what is remembered from before another outage or another server's clock is forgotten.
     pub(super) fn found(&self, basis: Basis, told: Told) {
         let mut memory = self.memory();
-        let is_same = memory.basis.is_some_and(|(known, _)| (known.outage, known.ahead) == (basis.outage, basis.ahead));
-        if !is_same {
+        if !memory.goes_by(basis) {
             memory.forget();
         }
         memory.basis = Some((basis, told.ahead().0));
     }
 
-    /// A key as a transaction wrote it, which has been committed.
-    pub(super) fn keep(&self, known: Vec<Known>, written_by: i32) {
+    /// Keys as a transaction that went by this wrote them, which has been committed.
+    pub(super) fn keep(&self, basis: Basis, known: Vec<Known>, written_by: i32) {
         let mut memory = self.memory();
+        if !memory.goes_by(basis) {
+            // Another lane has found an outage meanwhile, through which these were not read.
+            return;
+        }
         for known in known {
             if memory.young.len() >= GENERATION {
                 memory.old = std::mem::take(&mut memory.young);
@@ -192,9 +195,13 @@ impl Recent {
         memory.take(greatest, wanted)
     }
 
-    /// Keeps tokens that nobody was given.
-    pub(super) fn keep_tokens(&self, tokens: impl IntoIterator<Item = u64>) {
+    /// Keeps tokens that nobody was given, drawn by a transaction that went by this.
+    pub(super) fn keep_tokens(&self, basis: Basis, tokens: impl IntoIterator<Item = u64>) {
         let mut memory = self.memory();
+        if !memory.goes_by(basis) {
+            // Another server may give them out once more.
+            return;
+        }
         memory.tokens.extend(tokens);
         while memory.tokens.len() > TOKENS {
             memory.tokens.pop_first();
@@ -233,6 +240,11 @@ impl Recent {
 }
 
 impl Memory {
+    /// Whether it goes by the same outage and clock: then what is remembered by the one is so by the other.
+    fn goes_by(&self, basis: Basis) -> bool {
+        self.basis.is_some_and(|(known, _)| (known.outage, known.ahead) == (basis.outage, basis.ahead))
+    }
+
     fn forget(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -283,7 +295,7 @@ impl PostgresTx<'_> {
         drop(memory);
 
         self.tokens = tokens;
-        (self.outage, self.access) = (basis.outage, basis.access);
+        (self.outage, self.access, self.basis) = (basis.outage, basis.access, Some(basis));
         let mut rooms = Vec::with_capacity(known.len());
         let mut written_by = HashMap::with_capacity(known.len());
         for (xid, known) in known {
@@ -355,7 +367,7 @@ impl PostgresTx<'_> {
             // It locked all of them.
             return Err(CommitError::Unknown(StoreError::corrupt("keys that were locked are not there")));
         }
-        store.recent.keep_tokens(tokens.into_iter().map(i64::cast_unsigned));
+        store.recent.keep_tokens(guess.basis, tokens.into_iter().map(i64::cast_unsigned));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
         Ok(Written { by, nodes: Vec::new() })
     }
@@ -381,31 +393,38 @@ mod tests {
         FencingToken::new(token).unwrap()
     }
 
+    const BASIS: Basis = Basis { outage: 3, access: 4, ahead: (0, 0) };
+
+    fn recent() -> Recent {
+        let recent = Recent::default();
+        recent.found(BASIS, Told::new((1_000, 0, 0, true)));
+        recent
+    }
+
     fn guess(key: &LeaseKey) -> Guess {
-        let basis = Basis { outage: 0, access: 0, ahead: (0, 0) };
-        Guess { basis, ahead: 0, written_by: HashMap::from([(key.clone(), 1)]), tokens: 0 }
+        Guess { basis: BASIS, ahead: 0, written_by: HashMap::from([(key.clone(), 1)]), tokens: 0 }
     }
 
     #[test]
     fn a_key_is_given_a_token_greater_than_its_last_whoever_drew_that_and_when() {
-        let recent = Recent::default();
-        recent.keep_tokens(10..20);
+        let recent = recent();
+        recent.keep_tokens(BASIS, 10..20);
         // Another lane drew 15 meanwhile, and has given it for this key.
         assert_eq!(recent.tokens(Some(token(15)), [], 2), [16, 17]);
         assert_eq!(recent.tokens(None, [21, 22], 9), [18, 19, 21, 22]);
         assert_eq!(recent.lacks(4), 4);
-        recent.keep_tokens(0..10_000);
+        recent.keep_tokens(BASIS, 0..10_000);
         assert_eq!(recent.lacks(10_000), 10_000 - TOKENS);
         assert_eq!(recent.tokens(None, [], 1), [10_000 - TOKENS as u64]);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_the_oldest_goes_first() {
-        let recent = Recent::default();
+        let recent = recent();
         let key = |n: usize| LeaseKey::parse(&format!("k{n}")).unwrap();
         for n in 0..3 * GENERATION {
             let known = Known { state: KeyState::new(key(n)), waiting: Arc::default(), queue: 0 };
-            recent.keep(vec![known], 1);
+            recent.keep(BASIS, vec![known], 1);
         }
         let memory = recent.memory();
         assert!(memory.young.len() + memory.old.len() <= 2 * GENERATION);
@@ -415,7 +434,7 @@ mod tests {
 
     #[test]
     fn who_was_wrong_again_and_again_goes_by_memory_less_and_less_and_as_before_when_right_for_a_while() {
-        let recent = Recent::default();
+        let recent = recent();
         let wrong = guess(&LeaseKey::parse("a").unwrap());
         let pause = || recent.memory().pause.map(|(_, pause)| pause);
         let mut pauses = Vec::new();
@@ -436,14 +455,26 @@ mod tests {
     fn what_was_remembered_before_an_outage_or_by_another_clock_is_forgotten() {
         let recent = Recent::default();
         let told = |ahead| Told::new((1_000, ahead, 500, true));
+        let key = LeaseKey::parse("a").unwrap();
+        let mut before = BASIS;
         for (n, (outage, access, ahead, kept)) in
             [(1, 1, 0, false), (1, 2, 0, true), (2, 2, 0, false), (2, 2, 7, false), (2, 3, 7, true)]
                 .into_iter()
                 .enumerate()
         {
-            recent.found(Basis::new(outage, access, told(ahead)), told(ahead));
-            assert_eq!(recent.lacks(1) == 0, kept, "{n}");
-            recent.keep_tokens([1]);
+            let basis = Basis::new(outage, access, told(ahead));
+            recent.found(basis, told(ahead));
+            assert_eq!((recent.lacks(1) == 0, recent.memory().get(&key).is_some()), (kept, kept), "{n}");
+            let known = || vec![Known { state: KeyState::new(key.clone()), waiting: Arc::default(), queue: 0 }];
+            if !kept {
+                // What a transaction wrote and drew that had begun before that, and is told of only now.
+                recent.keep_tokens(before, [1]);
+                recent.keep(before, known(), 1);
+                assert_eq!((recent.lacks(1), recent.memory().get(&key).is_some()), (1, false), "{n}");
+            }
+            recent.keep_tokens(basis, [1]);
+            recent.keep(basis, known(), 1);
+            before = basis;
         }
     }
 }
