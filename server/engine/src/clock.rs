@@ -134,6 +134,11 @@ impl Clock {
         Timestamp::from_micros(hand.server_nanos / 1_000)
     }
 
+    /// Elapsed real time, in microseconds.
+    pub(crate) fn elapsed(&self) -> i64 {
+        self.source.elapsed_nanos() / 1_000
+    }
+
     /// Server time. Never earlier than any time it gave before.
     #[must_use]
     pub fn now(&self) -> Timestamp {

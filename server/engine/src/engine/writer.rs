@@ -403,6 +403,8 @@ impl<S: Store> Writer<S> {
             Err(failure) => {
                 let mut callers = self.desk.callers();
                 unseat(&mut callers, works, &verdicts);
+                // Whoever was seated and has gone since, or was told that the server stops, is granted nothing any more.
+                works.retain(|work| work.alive.is_none() || work.reply.is_some());
                 if matches!(failure, Failure::Unknown(_)) {
                     // What they would have been told nobody knows.
                     for caller in woken.iter().filter_map(|(woken, _)| callers.remove(woken.waiter)) {

@@ -114,7 +114,7 @@ pub struct Locked {
     pub rooms: Vec<Room>,
     /// Keys that another transaction has locked.
     pub busy: Vec<LeaseKey>,
-    /// Server time, read after the locks: never before any of these keys' last change.
+    /// Server time: never before the request, nor before any of these keys' last change; what is committed is so after it.
     pub now: Timestamp,
     /// Those in the rooms' queues who wait at another node which has shown within the last three seconds that it lives.
     /// Whether those of this node are there, the engine sees by their connections.
@@ -221,7 +221,7 @@ pub trait Tx: Send {
     /// [`StoreError::Stale`] if not. Once for each transaction.
     fn lock(&mut self, needs: &Needs<'_>) -> impl Future<Output = Result<Locked, StoreError>> + Send;
 
-    /// A token greater than all that were ever given out, as often as the [needs](Needs) can ask for one.
+    /// A token greater than all that any of the keys was ever given, as often as the [needs](Needs) can ask for one.
     fn token(&mut self) -> FencingToken;
 
     /// Earlier leases of these very keys, as far as they are still known.

@@ -11,6 +11,7 @@ use sqlx::postgres::{PgListener, PgPool};
 
 use super::link::{Failed, Link, in_time};
 use super::open::hash;
+use super::time::{Told, spent, told_columns};
 use super::via::Via;
 use super::{PostgresStore, queue};
 use crate::error::StoreError;
@@ -36,6 +37,15 @@ const CHANNEL: &str = "job_leases";
 
 const ENDS: &str = "-- ends\nSELECT h.position, p.applied FROM job_leases.head AS h, job_leases_views.progress AS p \
      WHERE h.id = 1 AND p.id = 1";
+/// The same, and the time.
+const ENDS_AND_TIME: &str = concat!(
+    "-- ends and time\nSELECT h.position, p.applied, ",
+    told_columns!(),
+    ", ",
+    spent!(),
+    " FROM job_leases.head AS h, job_leases_views.progress AS p, job_leases.service AS s \
+     WHERE h.id = 1 AND p.id = 1 AND s.id = 1"
+);
 const READ_LINES: &str = "-- read lines\nSELECT position, hash, body, (SELECT base_position FROM job_leases.head WHERE id = 1) \
      FROM job_leases.timeline WHERE position > $1 ORDER BY position LIMIT $2";
 const READ_BACK: &str = "-- read lines backwards\nSELECT position, hash, body FROM job_leases.timeline WHERE position < $1 \
@@ -48,7 +58,7 @@ const HASH_AT: &str = "-- hash at\nSELECT coalesce((SELECT hash FROM job_leases.
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    vec![ENDS, READ_LINES, READ_BACK, READ_BASE, HASH_AT]
+    vec![ENDS, ENDS_AND_TIME, READ_LINES, READ_BACK, READ_BASE, HASH_AT]
 }
 
 /// Where the timeline ends, and how far the read models have come.
@@ -85,7 +95,7 @@ pub(super) async fn lines(store: Arc<PostgresStore>) {
 async fn catch_up(store: &PostgresStore) -> Result<usize, StoreError> {
     let _one = store.following.lock().await;
     let via = &store.via;
-    let (head, applied) = ends(via, Link::for_one(via).await?).await?;
+    let (head, applied) = look(store).await?;
     let mut count = 0;
     while store.timeline.head() < head {
         let (lines, _) = read(via, store.timeline.head(), PIECE).await?;
@@ -99,6 +109,23 @@ async fn catch_up(store: &PostgresStore) -> Result<usize, StoreError> {
     }
     store.timeline.found_applied(applied);
     Ok(count)
+}
+
+/// Where the timeline ends, and how far the read models have come; from the same question it is known how late it is.
+async fn look(store: &PostgresStore) -> Result<(Position, Position), StoreError> {
+    let (via, clock) = (&store.via, store.clock());
+    let mut link = Link::for_one(via).await?;
+    let asked = clock.elapsed();
+    type Row = (i64, i64, i64, i64, i64, bool, i64);
+    let row = via.query_as(ENDS_AND_TIME).fetch_one(&mut *link);
+    let (head, applied, by_clock, ahead, since, is_good, spent): Row = in_time(row).await?;
+    let told = Told::new((by_clock, ahead, since, is_good));
+    if told.is_good {
+        clock.observe(told.time());
+        store.recent.was_told(told, asked, spent, clock.elapsed());
+    }
+    link.commit().await?;
+    Ok((Position(head), Position(applied)))
 }
 
 /// Takes in lines that this node has just moved behind this position, without reading them once more; unless it has not come to

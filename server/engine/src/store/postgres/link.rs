@@ -193,6 +193,9 @@ impl Link {
                 warning.map_or(Ok(done), |warning| Err(Failed::Unknown(StoreError::Unconfirmed(warning))))
             }
             Err(error @ StoreError::Database(sqlx::Error::Database(_))) if !error.is_away() => {
+                if self.single {
+                    self.give_back();
+                }
                 Err(Failed::Refused(error))
             }
             Err(error) => Err(Failed::Unknown(error)),

@@ -22,6 +22,14 @@ macro_rules! told_columns {
 }
 pub(super) use told_columns;
 
+/// For how long the database has been at a statement when it tells the time in it, in microseconds of its own clock.
+macro_rules! spent {
+    () => {
+        "(extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint"
+    };
+}
+pub(super) use spent;
+
 /// What is read by [`told_columns`].
 pub(super) type ToldRow = (i64, i64, i64, bool);
 

@@ -2,16 +2,16 @@
 
 pub(super) mod optimistic;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use domain::lease::{FencingToken, KeyState, Lease, Outage, Room};
 use domain::{LeaseKey, Timestamp};
 
-use self::optimistic::{Basis, Guess, Known};
+use self::optimistic::{Basis, Guess, Known, Tokens};
 use super::link::{Link, in_time};
 use super::queue::{self, Asks, Waiting, queue_changes};
-use super::time::Told;
+use super::time::{Told, spent};
 use super::{PostgresStore, access, former, log, retention};
 use crate::engine::idempotency::{IdempotencyId, Remembered};
 use crate::error::StoreError;
@@ -26,7 +26,8 @@ const KNOWN: &str = "-- known keys\nSELECT lease_key FROM job_leases.keys WHERE 
 /// when all that can be locked is locked: what is asked of `found`, which counts, comes after it. So for each key tokens rise with
 /// every grant. What the other tables say is as of the start of the statement, before which this transaction had the lock that
 /// keeps outages from being recorded.
-const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT lease_key, state, outage, waiting, queue \
+const READ: &str = concat!(
+    "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT lease_key, state, outage, waiting, queue \
      FROM job_leases.keys WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE SKIP LOCKED), \
      found AS (SELECT array_agg(lease_key) AS keys, array_agg(state) AS states, array_agg(outage) AS outages, \
      array_agg(waiting) AS waiting, array_agg(queue) AS queues, coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
@@ -34,10 +35,13 @@ const READ: &str = "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT l
      a.changes AS access, n.nodes, n.seen, \
      CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS clock, s.ahead, s.ahead_since, \
      s.server = job_leases.server() AS is_good, \
-     ARRAY(SELECT nextval('job_leases.tokens_given') \
+     CASE WHEN f.all_waiting >= 0 THEN ",
+    spent!(),
+    " END AS spent, ARRAY(SELECT nextval('job_leases.tokens_given') \
      FROM generate_series(1, CASE WHEN f.all_waiting > 0 THEN $2::integer + $3::integer ELSE $2::integer END)) AS tokens \
      FROM found AS f, job_leases.service AS s, job_leases.access AS a, \
-     (SELECT array_agg(node) AS nodes, array_agg(seen_at) AS seen FROM job_leases.nodes) AS n WHERE s.id = 1 AND a.id = 1";
+     (SELECT array_agg(node) AS nodes, array_agg(seen_at) AS seen FROM job_leases.nodes) AS n WHERE s.id = 1 AND a.id = 1"
+);
 const LOCK_ACCESS: &str = "-- lock access\nSELECT changes FROM job_leases.access WHERE id = 1 FOR NO KEY UPDATE";
 /// The transaction that writes, as `xmin` of what it wrote tells it.
 macro_rules! written_by {
@@ -102,7 +106,7 @@ pub struct PostgresTx<'s> {
     now: Timestamp,
     /// What the rows of the locked keys were.
     rows: HashMap<LeaseKey, Row>,
-    tokens: VecDeque<u64>,
+    tokens: Tokens,
     /// More tokens were asked for than there are.
     is_short: bool,
     /// The last outage there is.
@@ -148,6 +152,7 @@ struct Read {
     ahead: i64,
     ahead_since: i64,
     is_good: bool,
+    spent: i64,
     tokens: Vec<i64>,
 }
 
@@ -169,7 +174,7 @@ impl<'s> PostgresTx<'s> {
             link: Link::none(&store.via),
             now: store.clock().now(),
             rows: HashMap::new(),
-            tokens: VecDeque::new(),
+            tokens: Tokens::new(),
             is_short: false,
             outage: 0,
             access: 0,
@@ -377,11 +382,13 @@ impl Tx for PostgresTx<'_> {
         }
         self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
         let clock = self.store.clock();
-        let mut read = loop {
+        let (mut read, told) = loop {
+            let asked = clock.elapsed();
             let read = self.read(needs, &names).await?;
             let told = Told::new((read.clock, read.ahead, read.ahead_since, read.is_good));
             if told.is_good {
                 clock.observe(told.time());
+                self.store.recent.was_told(told, asked, read.spent, clock.elapsed());
             }
             let now = clock.at_least(Timestamp::from_micros(read.lived_at));
             if !told.is_good || now.as_micros() - read.lived_at > OUTAGE_AFTER {
@@ -391,10 +398,7 @@ impl Tx for PostgresTx<'_> {
                 self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
                 continue;
             }
-            let basis = Basis::new(read.outage, read.access, told);
-            self.basis = Some(basis);
-            self.store.recent.found(basis, told);
-            break read;
+            break (read, told);
         };
         (self.outage, self.access) = (read.outage, read.access);
         let seen = read.nodes.iter().flatten().zip(read.seen.iter().flatten());
@@ -402,6 +406,10 @@ impl Tx for PostgresTx<'_> {
         self.live = seen.filter(|(_, seen_at)| **seen_at > since).map(|(node, _)| *node).collect();
         self.store.know_access(self.link.db()?, self.access).await?;
         let outages = self.store.outages(self.link.db()?, self.outage).await?;
+        // Not before what it tells of is known here.
+        let basis = Basis::new(read.outage, read.access, told);
+        self.basis = Some(basis);
+        self.store.recent.found(basis, told);
 
         let mut rooms = Vec::with_capacity(names.len());
         let mut with_waiters = Vec::new();
@@ -423,9 +431,9 @@ impl Tx for PostgresTx<'_> {
             rooms.push(room);
         }
         let greatest = rooms.iter().filter_map(|room| room.key.lease.as_ref()).map(|lease| lease.token).max();
-        let drawn = std::mem::take(&mut read.tokens).into_iter().map(i64::cast_unsigned);
-        let wanted = needs.grants + if needs.waits || !with_waiters.is_empty() { needs.commands } else { 0 };
-        self.tokens = self.store.recent.tokens(greatest, drawn, wanted);
+        // Those that were drawn before are less. What is left of all is kept once this is committed.
+        self.tokens = self.store.recent.tokens(greatest, needs.grants);
+        self.tokens.extend(optimistic::drawn(&read.tokens));
         let mut queues = if with_waiters.is_empty() {
             HashMap::new()
         } else {
@@ -462,7 +470,7 @@ impl Tx for PostgresTx<'_> {
     }
 
     fn token(&mut self) -> FencingToken {
-        let token = self.tokens.pop_front().and_then(FencingToken::new);
+        let token = self.tokens.pop_front().and_then(|(token, _)| FencingToken::new(token));
         self.is_short |= token.is_none();
         // Then nothing is committed.
         token.unwrap_or(FencingToken::MAX)

@@ -5,15 +5,15 @@
 //! nothing unless all of it is still so: one question to the database instead of four, and no key read that is known.
 //! Had another node come between, nothing has happened, and the batch is decided once more by what is read.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::LeaseKey;
 use domain::lease::{FencingToken, KeyState, Room};
+use domain::{LeaseKey, Timestamp};
 use tokio::time::Instant;
 
-use super::super::link::{Failed, Link};
+use super::super::link::Link;
 use super::super::queue::{Waiting, queue_changes};
 use super::super::time::Told;
 use super::{Change, OUTAGE_AFTER, PostgresTx, Row, Written, transaction, written_by};
@@ -21,8 +21,17 @@ use crate::error::StoreError;
 use crate::metrics::ByResult;
 use crate::store::{Batch, CommitError, Locked, Needs};
 
-/// By so much, in microseconds, may the time by which a batch was decided differ from the server's clock when it is written.
-const MOST_OFF: i64 = 250_000;
+/// By so much, in microseconds, may the server's clock be after the time by which a batch was decided when it is written.
+const MOST_AFTER: i64 = 250_000;
+
+/// And before it: that is waited for.
+const MOST_BEFORE: i64 = 5_000;
+
+/// By so many millionths at the most the database's clock is quicker than this node's.
+const QUICKER: i64 = 500;
+
+/// For so long, in microseconds, it is good what the database told of the time.
+const GOOD_FOR: i64 = 200_000;
 
 /// A connection that was in use not longer ago than this is taken for one that stands.
 const WARM: Duration = Duration::from_secs(1);
@@ -30,8 +39,10 @@ const WARM: Duration = Duration::from_secs(1);
 /// So many keys are remembered in each of two generations; the older one is let go when the younger is full.
 const GENERATION: usize = 8_192;
 
-/// So many tokens are kept for what is decided by memory; of more the least are let go.
+/// So many tokens are kept for what is decided by memory, and for so long: what sorts grants by their tokens sorts them by time, but for
+/// that.
 const TOKENS: usize = 4_096;
+const TOKENS_KEPT: Duration = Duration::from_millis(250);
 
 /// For so long nothing is decided by memory after another node has come between; twice as long each time that happens again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -39,10 +50,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After so many batches in which nobody did, the pause is the shortest one again.
 const RUN: u32 = 100;
 
-/// Whether no outage, change of access or other clock came between, the service lived, and the time is about what was decided by.
+/// Whether no outage, change of access or other clock came between, the service lived, and the time is about what was decided by; which
+/// is waited for if it has not come yet.
 macro_rules! life {
     () => {
-        "SELECT 1 FROM job_leases.service AS s, job_leases.access AS a \
+        "SELECT pg_sleep(greatest(0, ($2::bigint[])[8] - job_leases.clock()) / 1000000.0) FROM job_leases.service AS s, job_leases.access AS a \
          WHERE s.id = 1 AND a.id = 1 AND s.outages = $1 AND a.changes = ($2::bigint[])[1] \
          AND s.ahead = ($2::bigint[])[2] AND s.ahead_since = ($2::bigint[])[3] AND s.server = job_leases.server() \
          AND s.lived_at >= ($2::bigint[])[4] AND job_leases.clock() BETWEEN ($2::bigint[])[5] AND ($2::bigint[])[6]"
@@ -50,12 +62,12 @@ macro_rules! life {
 }
 /// Whether all is as it is remembered, where nothing is to be written: nothing is locked, and no flush waited for.
 const STILL_SO: &str = concat!(
-    "-- still so\nSELECT EXISTS (",
+    "-- still so\nWITH life AS MATERIALIZED (",
     life!(),
-    ") AND (SELECT count(*) FROM unnest($3::text[], $4::integer[]) AS d (lease_key, xid) \
+    ") SELECT EXISTS (SELECT 1 FROM life) AND (SELECT count(*) FROM unnest($3::text[], $4::integer[]) AS d (lease_key, xid) \
      JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid) = cardinality($3::text[])"
 );
-/// Changes nothing unless it [is](life), and each key was last written by the transaction that is remembered. Keys that change are
+/// Changes nothing unless that is so, and each key was last written by the transaction that is remembered. Keys that change are
 /// locked; those that do not were so when the statement began. What others have locked is not waited for. Its parameters are numbered
 /// like those of [`write`](super::write): where those make keys, these tell what is remembered.
 macro_rules! write_if {
@@ -122,6 +134,15 @@ pub(super) struct Known {
     pub(super) queue: i64,
 }
 
+/// Tokens in their order, each with when it was drawn.
+pub(super) type Tokens = VecDeque<(u64, Instant)>;
+
+/// Tokens that were drawn just now.
+pub(super) fn drawn(tokens: &[i64]) -> Tokens {
+    let now = Instant::now();
+    tokens.iter().map(|token| (token.cast_unsigned(), now)).collect()
+}
+
 /// The keys that this node wrote last, and by which transactions.
 #[derive(Default)]
 pub(in super::super) struct Recent(Mutex<Memory>);
@@ -132,8 +153,10 @@ struct Memory {
     old: HashMap<LeaseKey, (i32, Arc<Known>)>,
     /// With by how much server time was ahead of the server's clock, in microseconds.
     basis: Option<(Basis, i64)>,
-    /// Drawn and not given out.
-    tokens: BTreeSet<u64>,
+    /// Drawn and not given out, with when they were drawn.
+    tokens: BTreeMap<u64, Instant>,
+    /// Server time is not later than this, in microseconds, when so many had elapsed.
+    latest: Option<(i64, i64)>,
     /// Until when nothing is decided by it.
     pause: Option<(Instant, Duration)>,
     /// How often it was right since it was wrong.
@@ -168,6 +191,20 @@ impl Recent {
         memory.basis = Some((basis, told.ahead().0));
     }
 
+    /// What the database told of the time, asked for when so much had elapsed and heard of when so much had, in microseconds, of which it
+    /// was at the statement for so long before it told.
+    pub(in super::super) fn was_told(&self, told: Told, asked: i64, spent: i64, heard: i64) {
+        let told = told.time().as_micros();
+        let mut memory = self.memory();
+        let now = told + (heard - asked - spent).max(0);
+        let latest = match memory.latest_at(heard) {
+            // Else the clock was moved.
+            Some(known) if known >= told => known.min(now),
+            _ => now,
+        };
+        memory.latest = Some((heard, latest));
+    }
+
     /// Keys as a transaction that went by this wrote them, which has been committed.
     pub(super) fn keep(&self, basis: Basis, known: Vec<Known>, written_by: i32) {
         let mut memory = self.memory();
@@ -183,20 +220,14 @@ impl Recent {
         }
     }
 
-    /// So many tokens for keys of which this is the greatest that was given, as far as there are; among them those that were just drawn.
-    pub(super) fn tokens(
-        &self,
-        greatest: Option<FencingToken>,
-        drawn: impl IntoIterator<Item = u64>,
-        wanted: usize,
-    ) -> VecDeque<u64> {
-        let mut memory = self.memory();
-        memory.tokens.extend(drawn);
-        memory.take(greatest, wanted)
+    /// Tokens for keys of which this is the greatest that was given, at most so many.
+    pub(super) fn tokens(&self, greatest: Option<FencingToken>, wanted: usize) -> Tokens {
+        self.memory().take(greatest, wanted)
     }
 
-    /// Keeps tokens that nobody was given, drawn by a transaction that went by this.
-    pub(super) fn keep_tokens(&self, basis: Basis, tokens: impl IntoIterator<Item = u64>) {
+    /// Keeps tokens that nobody was given, drawn by transactions that went by this and have been committed: others might be drawn once
+    /// more.
+    pub(super) fn keep_tokens(&self, basis: Basis, tokens: Tokens) {
         let mut memory = self.memory();
         if !memory.goes_by(basis) {
             // Another server may give them out once more.
@@ -210,7 +241,9 @@ impl Recent {
 
     /// How many tokens to draw, so that there are enough for a batch that needs so many.
     pub(super) fn lacks(&self, tokens: usize) -> usize {
-        tokens.saturating_sub(self.memory().tokens.len())
+        let mut memory = self.memory();
+        memory.let_go();
+        tokens.saturating_sub(memory.tokens.len())
     }
 
     /// Another node came between, or may have.
@@ -228,7 +261,7 @@ impl Recent {
 
     fn was_right(&self) {
         let mut memory = self.memory();
-        memory.right += 1;
+        memory.right = memory.right.saturating_add(1);
         if memory.right >= RUN {
             memory.pause = None;
         }
@@ -245,6 +278,20 @@ impl Memory {
         self.basis.is_some_and(|(known, _)| (known.outage, known.ahead) == (basis.outage, basis.ahead))
     }
 
+    /// Server time is not later than this, in microseconds, when so many have elapsed; if what was told is good enough.
+    fn latest_at(&self, elapsed: i64) -> Option<i64> {
+        let (heard, latest) = self.latest?;
+        let passed = (elapsed - heard).max(0);
+        (passed <= GOOD_FOR).then(|| latest + passed + passed * QUICKER / 1_000_000)
+    }
+
+    /// Lets go of tokens that are old. The least were drawn first.
+    fn let_go(&mut self) {
+        while self.tokens.first_entry().is_some_and(|first| first.get().elapsed() > TOKENS_KEPT) {
+            self.tokens.pop_first();
+        }
+    }
+
     fn forget(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -253,7 +300,8 @@ impl Memory {
 
     /// The least that may be given for keys of which this is the greatest that was: for each key they rise. So many, as far as there
     /// are; those that are less are let go.
-    fn take(&mut self, greatest: Option<FencingToken>, count: usize) -> VecDeque<u64> {
+    fn take(&mut self, greatest: Option<FencingToken>, count: usize) -> Tokens {
+        self.let_go();
         if let Some(greatest) = greatest {
             self.tokens = self.tokens.split_off(&(greatest.get() + 1));
         }
@@ -278,6 +326,7 @@ impl PostgresTx<'_> {
             return None;
         }
         let (basis, ahead) = memory.basis?;
+        let latest = memory.latest_at(store.clock().elapsed())?;
         let known: Vec<(i32, Arc<Known>)> =
             needs.keys.iter().map(|key| memory.get(key).cloned()).collect::<Option<_>>()?;
         if !known.iter().all(|(_, known)| known.waiting.are_of(store.node())) {
@@ -308,7 +357,8 @@ impl PostgresTx<'_> {
             written_by.insert(key.clone(), xid);
             self.rows.insert(key, Row { is_there: true, queue: known.queue, waiting: Arc::clone(&known.waiting) });
         }
-        self.now = store.clock().now();
+        // Not before it was asked for: who counts from then must not believe in a lease for longer than others do.
+        self.now = store.clock().at_least(Timestamp::from_micros(latest));
         self.guess = Some(Guess { basis, ahead, written_by, tokens: i64::try_from(lacks).unwrap_or(0) });
         Some(Locked { rooms, busy: Vec::new(), now: self.now, waiting_elsewhere: HashMap::new() })
     }
@@ -336,18 +386,17 @@ impl PostgresTx<'_> {
             guess.basis.ahead.0,
             guess.basis.ahead.1,
             self.now.as_micros() - OUTAGE_AFTER,
-            by_clock - MOST_OFF,
-            by_clock + MOST_OFF,
+            by_clock - MOST_BEFORE,
+            by_clock + MOST_AFTER,
             guess.tokens,
+            by_clock,
         ];
         let has_queues = !change.queues.is_empty();
         if change.changed.is_empty() && change.bodies.is_empty() && !has_queues {
             let ask = store.via.query_scalar(STILL_SO).bind(guess.basis.outage).bind(facts.as_slice());
             let ask = ask.bind(seen).bind(seen_written_by);
-            let is_so: bool = link.alone(async |db| ask.fetch_one(db).await).await.map_err(|failed| match failed {
-                // There was nothing to commit.
-                Failed::Refused(error) | Failed::Unknown(error) => CommitError::RolledBack(error),
-            })?;
+            // There was nothing to commit: whatever failed, it can be read.
+            let is_so: bool = link.alone(async |db| ask.fetch_one(db).await).await.unwrap_or(false);
             return if self.was_so(&guess, is_so) { Ok(Written::default()) } else { Err(stale(StoreError::Stale)) };
         }
         let write = store.via.query_as(if has_queues { WRITE_IF_QUEUES } else { WRITE_IF }).bind(guess.basis.outage);
@@ -367,7 +416,7 @@ impl PostgresTx<'_> {
             // It locked all of them.
             return Err(CommitError::Unknown(StoreError::corrupt("keys that were locked are not there")));
         }
-        store.recent.keep_tokens(guess.basis, tokens.into_iter().map(i64::cast_unsigned));
+        store.recent.keep_tokens(guess.basis, drawn(&tokens));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
         Ok(Written { by, nodes: Vec::new() })
     }
@@ -408,14 +457,24 @@ mod tests {
     #[test]
     fn a_key_is_given_a_token_greater_than_its_last_whoever_drew_that_and_when() {
         let recent = recent();
-        recent.keep_tokens(BASIS, 10..20);
+        let just_now = |tokens: std::ops::Range<i64>| drawn(&tokens.collect::<Vec<_>>());
+        let taken = |greatest, wanted| {
+            let tokens = recent.tokens(greatest, wanted);
+            tokens.into_iter().map(|(token, _)| token).collect::<Vec<_>>()
+        };
+        recent.keep_tokens(BASIS, just_now(10..20));
         // Another lane drew 15 meanwhile, and has given it for this key.
-        assert_eq!(recent.tokens(Some(token(15)), [], 2), [16, 17]);
-        assert_eq!(recent.tokens(None, [21, 22], 9), [18, 19, 21, 22]);
+        assert_eq!(taken(Some(token(15)), 2), [16, 17]);
+        recent.keep_tokens(BASIS, just_now(21..23));
+        assert_eq!(taken(None, 9), [18, 19, 21, 22]);
         assert_eq!(recent.lacks(4), 4);
-        recent.keep_tokens(BASIS, 0..10_000);
+        recent.keep_tokens(BASIS, just_now(0..10_000));
         assert_eq!(recent.lacks(10_000), 10_000 - TOKENS);
-        assert_eq!(recent.tokens(None, [], 1), [10_000 - TOKENS as u64]);
+        assert_eq!(taken(None, 1), [10_000 - TOKENS as u64]);
+        let old = Instant::now() - 2 * TOKENS_KEPT;
+        let recent = self::recent();
+        recent.keep_tokens(BASIS, Tokens::from([(1, old), (2, Instant::now())]));
+        assert_eq!(recent.lacks(2), 1, "what sorts by tokens would put the first before what was granted meanwhile");
     }
 
     #[test]
@@ -468,13 +527,32 @@ mod tests {
             let known = || vec![Known { state: KeyState::new(key.clone()), waiting: Arc::default(), queue: 0 }];
             if !kept {
                 // What a transaction wrote and drew that had begun before that, and is told of only now.
-                recent.keep_tokens(before, [1]);
+                recent.keep_tokens(before, drawn(&[1]));
                 recent.keep(before, known(), 1);
                 assert_eq!((recent.lacks(1), recent.memory().get(&key).is_some()), (1, false), "{n}");
             }
-            recent.keep_tokens(basis, [1]);
+            recent.keep_tokens(basis, drawn(&[1]));
             recent.keep(basis, known(), 1);
             before = basis;
         }
+    }
+
+    #[test]
+    fn it_is_known_how_late_it_is_at_the_most() {
+        let recent = Recent::default();
+        let at = |elapsed| recent.memory().latest_at(elapsed);
+        let told = |clock| Told::new((clock, 0, 0, true));
+        assert_eq!(at(0), None);
+        // Asked at 100 and heard at 400, of which the database was at it for 50 before it told.
+        recent.was_told(told(10_000), 100, 50, 400);
+        assert_eq!((at(400), at(10_400), at(400 + GOOD_FOR + 1)), (Some(10_250), Some(20_255), None));
+        // Whoever tells later what is no later is no better; who tells it sooner is.
+        recent.was_told(told(10_100), 500, 0, 900);
+        assert_eq!(at(900), Some(10_500));
+        recent.was_told(told(10_600), 1_000, 0, 1_010);
+        assert_eq!(at(1_010), Some(10_610));
+        // The clock was put forward.
+        recent.was_told(told(50_000), 1_100, 0, 1_200);
+        assert_eq!(at(1_200), Some(50_100));
     }
 }
