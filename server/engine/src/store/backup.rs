@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use super::copy::{self, Copied, CopyError, PIECE};
-use super::postgres::{self, PostgresUrl, Snapshot};
+use super::postgres::{self, Ends, PostgresUrl, Snapshot};
 use super::sqlite::{self, Source, Target};
 use crate::engine::Database;
 use crate::error::{OpenError, StoreError};
@@ -128,9 +128,15 @@ async fn gather(url: &PostgresUrl, path: &Path) -> Result<(Position, Hash), Copy
     let source = postgres::Source::open(url).await.map_err(CopyError::From)?;
     let mut target = Target::create(path).await.map_err(CopyError::To)?;
     let mut attempts = 0;
-    let seen = loop {
-        if let Some(gathered) = lines(&source, &mut target).await? {
-            break gathered;
+    let (mut snapshot, ends, seen) = loop {
+        if let Some(seen) = lines(&source, &mut target).await? {
+            let mut snapshot = source.snapshot().await?;
+            let ends = snapshot.ends().await?;
+            if ends.base.0 <= seen.chain.head() {
+                break (snapshot, ends, seen);
+            }
+            // What follows may be gone since, too.
+            snapshot.end().await?;
         }
         attempts += 1;
         if attempts == ATTEMPTS {
@@ -138,8 +144,7 @@ async fn gather(url: &PostgresUrl, path: &Path) -> Result<(Position, Hash), Copy
         }
         target.forget(Position(i64::MAX)).await?;
     };
-    let mut snapshot = source.snapshot().await?;
-    let end = the_rest(&mut snapshot, &mut target, seen).await?;
+    let end = the_rest(&mut snapshot, ends, &mut target, seen).await?;
     snapshot.end().await?;
     source.close().await;
     target.finish().await?;
@@ -173,8 +178,12 @@ async fn lines(source: &postgres::Source, target: &mut Target) -> Result<Option<
 }
 
 /// All else, as it is at one moment, and the lines that have come to it by then.
-async fn the_rest(snapshot: &mut Snapshot, target: &mut Target, mut seen: Seen) -> Result<(Position, Hash), CopyError> {
-    let ends = snapshot.ends().await?;
+async fn the_rest(
+    snapshot: &mut Snapshot,
+    ends: Ends,
+    target: &mut Target,
+    mut seen: Seen,
+) -> Result<(Position, Hash), CopyError> {
     loop {
         let lines = snapshot.lines(seen.chain.head(), PIECE).await?;
         if lines.is_empty() {
@@ -334,7 +343,8 @@ mod tests {
         let base = source.base().await.unwrap();
         assert!(base >= copied, "{base:?}");
         let mut snapshot = source.snapshot().await.unwrap();
-        let end = the_rest(&mut snapshot, &mut target, seen).await.unwrap();
+        let ends = snapshot.ends().await.unwrap();
+        let end = the_rest(&mut snapshot, ends, &mut target, seen).await.unwrap();
         snapshot.end().await.unwrap();
         source.close().await;
         target.finish().await.unwrap();

@@ -221,3 +221,23 @@ async fn nothing_is_written_by_a_time_that_is_not_the_databases() {
     assert!(renewed.lease.expires_at >= lease.lease.expires_at);
     assert_eq!((came_to(&fixture, "right"), came_to(&fixture, "stale")), (right, stale + 1));
 }
+
+#[tokio::test]
+async fn what_is_decided_a_little_before_its_time_is_written_when_the_database_has_come_to_it() {
+    const BEFORE: u64 = 4;
+    let fixture = Fixture::new().await;
+    trust(&fixture).await;
+    let lease = fixture.acquire("a", "one").await.unwrap();
+    fixture.database.set_back(i64::try_from(BEFORE).unwrap()).await;
+    for _ in 0..10 {
+        let right = came_to(&fixture, "right");
+        let began = tokio::time::Instant::now();
+        fixture.renew(&lease).await.unwrap();
+        let took = began.elapsed();
+        if came_to(&fixture, "right") > right {
+            assert!(took >= Duration::from_millis(BEFORE), "{took:?}");
+            return;
+        }
+    }
+    panic!("nothing was decided by memory: {:?}", remembered(&fixture));
+}

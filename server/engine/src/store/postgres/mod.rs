@@ -45,7 +45,7 @@ use self::follow::{StoredLines, whole};
 use self::link::{Beginning, in_time};
 use self::project::ViewWriter;
 pub(crate) use self::reading::PostgresReading;
-pub(crate) use self::source::{Snapshot, Source};
+pub(crate) use self::source::{Ends, Snapshot, Source};
 pub(crate) use self::target::Target;
 use self::time::{Told, told_columns};
 use self::tx::optimistic::Recent;

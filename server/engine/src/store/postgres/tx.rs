@@ -431,8 +431,8 @@ impl Tx for PostgresTx<'_> {
             rooms.push(room);
         }
         let greatest = rooms.iter().filter_map(|room| room.key.lease.as_ref()).map(|lease| lease.token).max();
-        // Those that were drawn before are less. What is left of all is kept once this is committed.
-        self.tokens = self.store.recent.tokens(greatest, needs.grants);
+        // Those that were drawn before are less, and go first. What is left of all is kept once this is committed.
+        self.tokens = self.store.recent.tokens(greatest, needs.grants + needs.commands);
         self.tokens.extend(optimistic::drawn(&read.tokens));
         let mut queues = if with_waiters.is_empty() {
             HashMap::new()

@@ -50,6 +50,9 @@ const SET_HANDS: &str = "INSERT INTO job_leases_test.hands (micros) VALUES ($1)"
 const STOP_HANDS: &str = "LOCK TABLE job_leases_test.hands IN ACCESS EXCLUSIVE MODE";
 const MOVE_HANDS: &str = "UPDATE job_leases_test.hands SET micros = micros + $1";
 
+const CUT: &str = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
+     WHERE datname = current_database() AND application_name = 'job-leases'";
+
 /// By this servers are told apart.
 const BE_ANOTHER: &str = "CREATE OR REPLACE FUNCTION job_leases.server() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT 7::bigint'";
 
@@ -157,6 +160,8 @@ impl Database {
     pub(crate) async fn take_over(&self, ahead: i64) {
         let mut tx = self.pool.begin().await.unwrap();
         sqlx::query(STOP_HANDS).execute(&mut *tx).await.unwrap();
+        // With the server go its connections: what waits for the hands would take its clock for the old one's.
+        sqlx::query(CUT).execute(&mut *tx).await.unwrap();
         sqlx::query(MOVE_HANDS).bind(ahead * 1_000).execute(&mut *tx).await.unwrap();
         sqlx::raw_sql(BE_ANOTHER).execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();

@@ -27,11 +27,12 @@ const MOST_AFTER: i64 = 250_000;
 /// And before it: that is waited for.
 const MOST_BEFORE: i64 = 5_000;
 
-/// By so many millionths at the most the database's clock is quicker than this node's.
-const QUICKER: i64 = 500;
+/// What may have been on its way for longer than this, in microseconds, tells too little of the time.
+const MOST_LATE: i64 = 2_000;
 
-/// For so long, in microseconds, it is good what the database told of the time.
-const GOOD_FOR: i64 = 200_000;
+/// For so long, in microseconds, it is good what the database told of the time: by how much its clock may be quicker than this node's
+/// meanwhile, some 500 millionths, is what holders allow for who count by clocks of their own.
+const GOOD_FOR: i64 = 100_000;
 
 /// A connection that was in use not longer ago than this is taken for one that stands.
 const WARM: Duration = Duration::from_secs(1);
@@ -194,9 +195,13 @@ impl Recent {
     /// What the database told of the time, asked for when so much had elapsed and heard of when so much had, in microseconds, of which it
     /// was at the statement for so long before it told.
     pub(in super::super) fn was_told(&self, told: Told, asked: i64, spent: i64, heard: i64) {
+        let late = (heard - asked - spent).max(0);
+        if late > MOST_LATE {
+            return;
+        }
         let told = told.time().as_micros();
         let mut memory = self.memory();
-        let now = told + (heard - asked - spent).max(0);
+        let now = told + late;
         let latest = match memory.latest_at(heard) {
             // Else the clock was moved.
             Some(known) if known >= told => known.min(now),
@@ -282,7 +287,7 @@ impl Memory {
     fn latest_at(&self, elapsed: i64) -> Option<i64> {
         let (heard, latest) = self.latest?;
         let passed = (elapsed - heard).max(0);
-        (passed <= GOOD_FOR).then(|| latest + passed + passed * QUICKER / 1_000_000)
+        (passed <= GOOD_FOR).then(|| latest + passed)
     }
 
     /// Lets go of tokens that are old. The least were drawn first.
@@ -545,11 +550,14 @@ mod tests {
         assert_eq!(at(0), None);
         // Asked at 100 and heard at 400, of which the database was at it for 50 before it told.
         recent.was_told(told(10_000), 100, 50, 400);
-        assert_eq!((at(400), at(10_400), at(400 + GOOD_FOR + 1)), (Some(10_250), Some(20_255), None));
+        assert_eq!((at(400), at(10_400), at(400 + GOOD_FOR + 1)), (Some(10_250), Some(20_250), None));
         // Whoever tells later what is no later is no better; who tells it sooner is.
         recent.was_told(told(10_100), 500, 0, 900);
         assert_eq!(at(900), Some(10_500));
         recent.was_told(told(10_600), 1_000, 0, 1_010);
+        assert_eq!(at(1_010), Some(10_610));
+        // What was on its way for too long tells nothing.
+        recent.was_told(told(10_600), 1_000, 0, 1_001 + MOST_LATE);
         assert_eq!(at(1_010), Some(10_610));
         // The clock was put forward.
         recent.was_told(told(50_000), 1_100, 0, 1_200);
