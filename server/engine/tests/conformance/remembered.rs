@@ -223,6 +223,7 @@ async fn nothing_is_written_by_a_time_that_is_not_the_databases() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it is real time in which the database waits")]
 async fn what_is_decided_a_little_before_its_time_is_written_when_the_database_has_come_to_it() {
     const BEFORE: u64 = 4;
     let fixture = Fixture::new().await;

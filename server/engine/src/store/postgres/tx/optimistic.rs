@@ -138,9 +138,17 @@ pub(super) struct Known {
 /// Tokens in their order, each with when it was drawn.
 pub(super) type Tokens = VecDeque<(u64, Instant)>;
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no lease depends on it, only how the database is asked and how lists are sorted"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// Tokens that were drawn just now.
 pub(super) fn drawn(tokens: &[i64]) -> Tokens {
-    let now = Instant::now();
+    let now = now();
     tokens.iter().map(|token| (token.cast_unsigned(), now)).collect()
 }
 
@@ -260,7 +268,7 @@ impl Recent {
         }
         let last = memory.pause.map_or(SHORTEST_PAUSE / 2, |(_, pause)| pause);
         let pause = (last * 2).min(LONGEST_PAUSE);
-        memory.pause = Some((Instant::now() + pause, pause));
+        memory.pause = Some((now() + pause, pause));
         memory.right = 0;
     }
 
@@ -327,7 +335,7 @@ impl PostgresTx<'_> {
             return None;
         }
         let mut memory = store.recent.memory();
-        if memory.pause.is_some_and(|(until, _)| Instant::now() < until) {
+        if memory.pause.is_some_and(|(until, _)| now() < until) {
             return None;
         }
         let (basis, ahead) = memory.basis?;
@@ -476,9 +484,9 @@ mod tests {
         recent.keep_tokens(BASIS, just_now(0..10_000));
         assert_eq!(recent.lacks(10_000), 10_000 - TOKENS);
         assert_eq!(taken(None, 1), [10_000 - TOKENS as u64]);
-        let old = Instant::now() - 2 * TOKENS_KEPT;
+        let old = now() - 2 * TOKENS_KEPT;
         let recent = self::recent();
-        recent.keep_tokens(BASIS, Tokens::from([(1, old), (2, Instant::now())]));
+        recent.keep_tokens(BASIS, Tokens::from([(1, old), (2, now())]));
         assert_eq!(recent.lacks(2), 1, "what sorts by tokens would put the first before what was granted meanwhile");
     }
 
