@@ -113,17 +113,14 @@ async fn catch_up(store: &PostgresStore) -> Result<usize, StoreError> {
 
 /// Where the timeline ends, and how far the read models have come; from the same question it is known how late it is.
 async fn look(store: &PostgresStore) -> Result<(Position, Position), StoreError> {
-    let (via, clock) = (&store.via, store.clock());
+    let via = &store.via;
     let mut link = Link::for_one(via).await?;
-    let asked = clock.elapsed();
+    let asked = store.clock().elapsed();
     type Row = (i64, i64, i64, i64, i64, bool, i64);
     let row = via.query_as(ENDS_AND_TIME).fetch_one(&mut *link);
     let (head, applied, by_clock, ahead, since, is_good, spent): Row = in_time(row).await?;
     let told = Told::new((by_clock, ahead, since, is_good));
-    if told.is_good {
-        clock.observe(told.time());
-        store.recent.was_told(told, asked, spent, clock.elapsed());
-    }
+    store.was_told(told, asked, spent);
     link.commit().await?;
     Ok((Position(head), Position(applied)))
 }

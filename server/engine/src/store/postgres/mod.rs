@@ -228,6 +228,15 @@ impl PostgresStore {
         PostgresReading::new(self.reading.clone())
     }
 
+    /// Takes in what the database told of the time, asked for when so much had elapsed, and at which it was for so long before it told, in
+    /// microseconds.
+    fn was_told(&self, told: Told, asked: i64, spent: i64) {
+        if told.is_good {
+            self.clock.observe(told.time());
+            self.recent.was_told(told, asked, spent, self.clock.elapsed());
+        }
+    }
+
     /// How far the read models have come.
     async fn applied(&self) -> Result<Position, StoreError> {
         follow::ends(&self.via, self.via.begin().await?).await.map(|(_, applied)| applied)

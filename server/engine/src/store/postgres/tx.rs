@@ -109,13 +109,9 @@ pub struct PostgresTx<'s> {
     tokens: Tokens,
     /// More tokens were asked for than there are.
     is_short: bool,
-    /// The last outage there is.
-    outage: i64,
-    /// How often access was changed, as read after the locks.
-    access: i64,
     live: Vec<i64>,
-    /// As of which outage and clock it is decided.
-    basis: Option<Basis>,
+    /// As of which outage, change of access and clock it is decided.
+    basis: Basis,
     /// What it is decided by, if nothing was read.
     guess: Option<Guess>,
 }
@@ -176,10 +172,8 @@ impl<'s> PostgresTx<'s> {
             rows: HashMap::new(),
             tokens: Tokens::new(),
             is_short: false,
-            outage: 0,
-            access: 0,
             live: Vec::new(),
-            basis: None,
+            basis: Basis::default(),
             guess: None,
         }
     }
@@ -242,7 +236,7 @@ impl<'s> PostgresTx<'s> {
 
     /// Writes all of it in the transaction that has read it.
     async fn write(&mut self, batch: &Batch, change: &Change) -> Result<Written, StoreError> {
-        let (store, outage) = (self.store, self.outage);
+        let (store, outage) = (self.store, self.basis.outage);
         let via = &store.via;
         let db = self.link.db()?;
         let expected = (change.made.len(), change.changed.len(), change.bodies.len() as i64);
@@ -376,20 +370,17 @@ impl Tx for PostgresTx<'_> {
     }
 
     async fn lock(&mut self, needs: &Needs<'_>) -> Result<Locked, StoreError> {
-        let names: Vec<&str> = needs.keys.iter().map(|key| key.as_str()).collect();
         if let Some(locked) = self.remember(needs) {
             return Ok(locked);
         }
+        let names: Vec<&str> = needs.keys.iter().map(|key| key.as_str()).collect();
         self.link = Link::begin_writing(&self.store.via, self.store.beginning).await?;
         let clock = self.store.clock();
         let (mut read, told) = loop {
             let asked = clock.elapsed();
             let read = self.read(needs, &names).await?;
             let told = Told::new((read.clock, read.ahead, read.ahead_since, read.is_good));
-            if told.is_good {
-                clock.observe(told.time());
-                self.store.recent.was_told(told, asked, read.spent, clock.elapsed());
-            }
+            self.store.was_told(told, asked, read.spent);
             let now = clock.at_least(Timestamp::from_micros(read.lived_at));
             if !told.is_good || now.as_micros() - read.lived_at > OUTAGE_AFTER {
                 // Nothing is decided before it is recorded, or before it is known by how much another server's clock is off.
@@ -400,16 +391,14 @@ impl Tx for PostgresTx<'_> {
             }
             break (read, told);
         };
-        (self.outage, self.access) = (read.outage, read.access);
         let seen = read.nodes.iter().flatten().zip(read.seen.iter().flatten());
         let since = clock.now().as_micros() - UNSEEN;
         self.live = seen.filter(|(_, seen_at)| **seen_at > since).map(|(node, _)| *node).collect();
-        self.store.know_access(self.link.db()?, self.access).await?;
-        let outages = self.store.outages(self.link.db()?, self.outage).await?;
+        self.store.know_access(self.link.db()?, read.access).await?;
+        let outages = self.store.outages(self.link.db()?, read.outage).await?;
         // Not before what it tells of is known here.
-        let basis = Basis::new(read.outage, read.access, told);
-        self.basis = Some(basis);
-        self.store.recent.found(basis, told);
+        self.basis = Basis::new(read.outage, read.access, told);
+        self.store.recent.found(self.basis, told);
 
         let mut rooms = Vec::with_capacity(names.len());
         let mut with_waiters = Vec::new();
@@ -430,7 +419,7 @@ impl Tx for PostgresTx<'_> {
             room.key = state;
             rooms.push(room);
         }
-        let greatest = rooms.iter().filter_map(|room| room.key.lease.as_ref()).map(|lease| lease.token).max();
+        let greatest = optimistic::greatest(rooms.iter().map(|room| &room.key));
         // Those that were drawn before are less, and go first. What is left of all is kept once this is committed.
         self.tokens = self.store.recent.tokens(greatest, needs.grants + needs.commands);
         self.tokens.extend(optimistic::drawn(&read.tokens));
@@ -546,13 +535,11 @@ impl Tx for PostgresTx<'_> {
             }
             known.push(Known { state: room.key, waiting, queue });
         }
-        if let Some(basis) = self.basis {
-            if let Some(by) = written.by {
-                store.recent.keep(basis, known, by);
-            }
-            store.recent.keep_tokens(basis, self.tokens);
+        if let Some(by) = written.by {
+            store.recent.keep(self.basis, known, by);
         }
-        store.changed_access(&batch.access, self.access);
+        store.recent.keep_tokens(self.basis, self.tokens);
+        store.changed_access(&batch.access, self.basis.access);
         if let Some(up_to) = batch.retention.and_then(|retain| retain.lines) {
             // Others hear of it by the timeline.
             store.timeline.retain(up_to);

@@ -111,12 +111,12 @@ pub(super) fn statements() -> Vec<&'static str> {
 }
 
 /// What else must be so for anything to be decided by memory: as it was when keys were last read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Basis {
     /// The last outage.
-    outage: i64,
+    pub(super) outage: i64,
     /// How often access was changed.
-    access: i64,
+    pub(super) access: i64,
     /// By how much server time was ahead of the server's clock in microseconds, and since when, as they are written down.
     ahead: (i64, i64),
 }
@@ -144,6 +144,11 @@ pub(super) type Tokens = VecDeque<(u64, Instant)>;
 )]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// The greatest token that any of these keys was given.
+pub(super) fn greatest<'s>(states: impl Iterator<Item = &'s KeyState>) -> Option<FencingToken> {
+    states.filter_map(|state| state.lease.as_ref()).map(|lease| lease.token).max()
 }
 
 /// Tokens that were drawn just now.
@@ -174,7 +179,6 @@ struct Memory {
 
 /// What a batch is decided by.
 pub(super) struct Guess {
-    basis: Basis,
     /// By how much server time is ahead of the server's clock, in microseconds.
     ahead: i64,
     /// The transactions that wrote its keys.
@@ -347,8 +351,7 @@ impl PostgresTx<'_> {
         }
         let waits = needs.waits || known.iter().any(|(_, known)| known.waiting.is_somebody());
         let wanted = needs.grants + if waits { needs.commands } else { 0 };
-        let greatest = known.iter().filter_map(|(_, known)| known.state.lease.as_ref()).map(|lease| lease.token).max();
-        let tokens = memory.take(greatest, wanted);
+        let tokens = memory.take(greatest(known.iter().map(|(_, known)| &known.state)), wanted);
         if tokens.len() < wanted {
             memory.tokens.extend(tokens);
             return None;
@@ -357,7 +360,7 @@ impl PostgresTx<'_> {
         drop(memory);
 
         self.tokens = tokens;
-        (self.outage, self.access, self.basis) = (basis.outage, basis.access, Some(basis));
+        self.basis = basis;
         let mut rooms = Vec::with_capacity(known.len());
         let mut written_by = HashMap::with_capacity(known.len());
         for (xid, known) in known {
@@ -372,7 +375,7 @@ impl PostgresTx<'_> {
         }
         // Not before it was asked for: who counts from then must not believe in a lease for longer than others do.
         self.now = store.clock().at_least(Timestamp::from_micros(latest));
-        self.guess = Some(Guess { basis, ahead, written_by, tokens: i64::try_from(lacks).unwrap_or(0) });
+        self.guess = Some(Guess { ahead, written_by, tokens: i64::try_from(lacks).unwrap_or(0) });
         Some(Locked { rooms, busy: Vec::new(), now: self.now, waiting_elsewhere: HashMap::new() })
     }
 
@@ -395,9 +398,9 @@ impl PostgresTx<'_> {
         let (seen, seen_written_by): (Vec<&str>, Vec<i32>) = seen.into_iter().unzip();
         let by_clock = self.now.as_micros() - guess.ahead;
         let facts = [
-            guess.basis.access,
-            guess.basis.ahead.0,
-            guess.basis.ahead.1,
+            self.basis.access,
+            self.basis.ahead.0,
+            self.basis.ahead.1,
             self.now.as_micros() - OUTAGE_AFTER,
             by_clock - MOST_BEFORE,
             by_clock + MOST_AFTER,
@@ -406,13 +409,13 @@ impl PostgresTx<'_> {
         ];
         let has_queues = !change.queues.is_empty();
         if change.changed.is_empty() && change.bodies.is_empty() && !has_queues {
-            let ask = store.via.query_scalar(STILL_SO).bind(guess.basis.outage).bind(facts.as_slice());
+            let ask = store.via.query_scalar(STILL_SO).bind(self.basis.outage).bind(facts.as_slice());
             let ask = ask.bind(seen).bind(seen_written_by);
             // There was nothing to commit: whatever failed, it can be read.
             let is_so: bool = link.alone(async |db| ask.fetch_one(db).await).await.unwrap_or(false);
             return if self.was_so(&guess, is_so) { Ok(Written::default()) } else { Err(stale(StoreError::Stale)) };
         }
-        let write = store.via.query_as(if has_queues { WRITE_IF_QUEUES } else { WRITE_IF }).bind(guess.basis.outage);
+        let write = store.via.query_as(if has_queues { WRITE_IF_QUEUES } else { WRITE_IF }).bind(self.basis.outage);
         let write = write.bind(facts.as_slice()).bind(written_by).bind(seen).bind(seen_written_by);
         let mut write = change.bind(write);
         if has_queues {
@@ -429,7 +432,7 @@ impl PostgresTx<'_> {
             // It locked all of them.
             return Err(CommitError::Unknown(StoreError::corrupt("keys that were locked are not there")));
         }
-        store.recent.keep_tokens(guess.basis, drawn(&tokens));
+        store.recent.keep_tokens(self.basis, drawn(&tokens));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
         Ok(Written { by, nodes: Vec::new() })
     }
@@ -464,7 +467,7 @@ mod tests {
     }
 
     fn guess(key: &LeaseKey) -> Guess {
-        Guess { basis: BASIS, ahead: 0, written_by: HashMap::from([(key.clone(), 1)]), tokens: 0 }
+        Guess { ahead: 0, written_by: HashMap::from([(key.clone(), 1)]), tokens: 0 }
     }
 
     #[test]
