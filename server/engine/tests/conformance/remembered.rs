@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::lease::{Command, LeaseReading, Refusal, Reply};
-use domain::{Reason, Role};
+use domain::{Reason, Role, Timestamp};
 use engine::{Call, Fault};
 use prometheus_client::registry::Registry;
 
@@ -241,4 +241,61 @@ async fn what_is_decided_a_little_before_its_time_is_written_when_the_database_h
         }
     }
     panic!("nothing was decided by memory: {:?}", remembered(&fixture));
+}
+
+/// Reads a key; as of what time.
+async fn look(fixture: &Fixture, key: &str) -> Timestamp {
+    fixture.engine.run(call(), lease_key(key), Command::Get).await.unwrap().server_time
+}
+
+#[tokio::test]
+async fn nothing_happens_to_a_key_before_the_time_as_of_which_another_node_has_told_of_it() {
+    let (here, there) = two_nodes().await;
+    for n in 0..6 {
+        let key = format!("k{n}");
+        trust(&here).await;
+        know(&here, &key).await;
+        // What this node takes for the time is a little earlier than the database's, and than what the other one tells by that.
+        here.database.set_back(-100).await;
+        let told = look(&there, &key).await;
+        let lease = here.acquire(&key, "two").await.unwrap().lease;
+        assert!(lease.acquired_at >= told, "{n}: {:?} {told:?}", lease.acquired_at);
+        here.hands.pass(200).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_another_node_is_at_is_not_told_of_by_memory() {
+    let fixture = Fixture::new().await;
+    trust(&fixture).await;
+    know(&fixture, "a").await;
+    let held = fixture.database.hold_key("a").await;
+    let engine = fixture.engine.clone();
+    let reading = tokio::spawn(async move { engine.run(call(), lease_key("a"), Command::Get).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!reading.is_finished());
+    held.let_go().await;
+    soon(reading).await.unwrap().unwrap();
+    // Who was at it and is not any more does not matter.
+    trust(&fixture).await;
+    know(&fixture, "a").await;
+    fixture.database.hold_key("a").await.let_go().await;
+    let right = came_to(&fixture, "right");
+    look(&fixture, "a").await;
+    assert_eq!(came_to(&fixture, "right"), right + 1);
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it is real time in which the node waits")]
+async fn a_key_that_is_read_is_kept_until_the_database_has_come_to_the_time_as_of_which_it_is_told() {
+    const BEFORE: u64 = 4;
+    let (here, there) = two_nodes().await;
+    know(&there, "a").await;
+    here.database.set_back(i64::try_from(BEFORE).unwrap()).await;
+    for _ in 0..20 {
+        let began = tokio::time::Instant::now();
+        look(&here, "a").await;
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(BEFORE), "{took:?}");
+    }
 }

@@ -4,6 +4,7 @@ pub(super) mod optimistic;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::lease::{FencingToken, KeyState, Lease, Outage, Room};
 use domain::{LeaseKey, Timestamp};
@@ -27,11 +28,12 @@ const KNOWN: &str = "-- known keys\nSELECT lease_key FROM job_leases.keys WHERE 
 /// every grant. What the other tables say is as of the start of the statement, before which this transaction had the lock that
 /// keeps outages from being recorded.
 const READ: &str = concat!(
-    "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT lease_key, state, outage, waiting, queue \
+    "-- lock keys and read\nWITH locked AS MATERIALIZED (SELECT lease_key, state, outage, waiting, queue, xmin::text::bigint AS written_by \
      FROM job_leases.keys WHERE lease_key = ANY($1) ORDER BY lease_key FOR NO KEY UPDATE SKIP LOCKED), \
      found AS (SELECT array_agg(lease_key) AS keys, array_agg(state) AS states, array_agg(outage) AS outages, \
-     array_agg(waiting) AS waiting, array_agg(queue) AS queues, coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
-     SELECT f.keys, f.states, f.outages AS outages_seen, f.waiting, f.queues, s.lived_at, s.outages AS outage, \
+     array_agg(waiting) AS waiting, array_agg(queue) AS queues, array_agg(written_by) AS written_by, \
+     coalesce(sum(waiting), 0) AS all_waiting FROM locked) \
+     SELECT f.keys, f.states, f.outages AS outages_seen, f.waiting, f.queues, f.written_by, s.lived_at, s.outages AS outage, \
      a.changes AS access, n.nodes, n.seen, \
      CASE WHEN f.all_waiting >= 0 THEN job_leases.clock() END AS clock, s.ahead, s.ahead_since, \
      s.server = job_leases.server() AS is_good, \
@@ -75,6 +77,14 @@ macro_rules! write {
 const WRITE: &str = write!("write", "");
 /// The same, and how queues change.
 const WRITE_QUEUES: &str = write!("write with queues", queue_changes!("TRUE"));
+/// Takes over keys of which is only told: see [`optimistic`]. That is not waited for until it is durable: who decides by memory is
+/// not so late that a server could have crashed and come back meanwhile, and another server would be noticed.
+const TAKE_OVER: &str = concat!(
+    "-- take over\nWITH taken AS (UPDATE job_leases.keys SET outage = outage WHERE lease_key = ANY($1) RETURNING 1) \
+     SELECT (SELECT count(*) FROM taken), ",
+    written_by!(),
+    ", CASE WHEN $2 THEN set_config('synchronous_commit', 'off', TRUE) END"
+);
 const REMEMBER: &str = "-- remember\nINSERT INTO job_leases.idempotency (caller, key, fingerprint, answer, created_at) \
      SELECT d.caller, d.key, d.fingerprint, d.answer, d.created_at \
      FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[]) \
@@ -89,7 +99,7 @@ const IN_PROGRESS: &str = "-- requests that wait\nSELECT q.caller, q.key, q.fing
 /// Every statement of this file, for the test that prepares them.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<&'static str> {
-    let read = vec![WAIT, KNOWN, READ, LOCK_ACCESS, WRITE, WRITE_QUEUES, REMEMBER, RECALL, IN_PROGRESS];
+    let read = vec![WAIT, KNOWN, READ, LOCK_ACCESS, WRITE, WRITE_QUEUES, TAKE_OVER, REMEMBER, RECALL, IN_PROGRESS];
     [read, optimistic::statements()].concat()
 }
 
@@ -104,6 +114,8 @@ pub struct PostgresTx<'s> {
     store: &'s PostgresStore,
     link: Link,
     now: Timestamp,
+    /// What the database told of the time after keys were locked, and when so much had elapsed, in microseconds.
+    told: (i64, i64),
     /// What the rows of the locked keys were.
     rows: HashMap<LeaseKey, Row>,
     tokens: Tokens,
@@ -120,13 +132,16 @@ pub struct PostgresTx<'s> {
 struct Row {
     /// Whether it is in the database already.
     is_there: bool,
+    /// Whether another node wrote it last, as far as is known, which may decide by its memory of it.
+    is_others: bool,
     /// How often its queue has changed.
     queue: i64,
     waiting: Arc<Waiting>,
 }
 
-/// A row of a key: its name, state, last outage, how many wait, and how often the queue has changed.
-type Found = (String, String, i64, i32, i64);
+/// A row of a key: its name, state, last outage, how many wait, how often the queue has changed, and by which transaction it was
+/// written last.
+type Found = (String, String, i64, i32, i64, i64);
 
 /// What else was read with the rows.
 #[derive(sqlx::FromRow)]
@@ -136,6 +151,8 @@ struct Read {
     outages_seen: Option<Vec<i64>>,
     waiting: Option<Vec<i32>>,
     queues: Option<Vec<i64>>,
+    /// By which transactions they were written last.
+    written_by: Option<Vec<i64>>,
     lived_at: i64,
     /// The last outage.
     outage: i64,
@@ -159,7 +176,8 @@ impl Read {
         let (waiting, queues) = (self.waiting.take(), self.queues.take());
         let rows = keys.zip(states.into_iter().flatten()).zip(outages.into_iter().flatten());
         let rows = rows.zip(waiting.into_iter().flatten()).zip(queues.into_iter().flatten());
-        rows.map(|((((key, state), outage), waiting), queue)| (key, state, outage, waiting, queue))
+        let rows = rows.zip(self.written_by.take().into_iter().flatten());
+        rows.map(|(((((key, state), outage), waiting), queue), by)| (key, state, outage, waiting, queue, by))
     }
 }
 
@@ -169,6 +187,7 @@ impl<'s> PostgresTx<'s> {
             store,
             link: Link::none(&store.via),
             now: store.clock().now(),
+            told: (0, 0),
             rows: HashMap::new(),
             tokens: Tokens::new(),
             is_short: false,
@@ -204,15 +223,15 @@ impl<'s> PostgresTx<'s> {
         known.iter().map(|key| LeaseKey::parse(key).map_err(StoreError::corrupt)).collect()
     }
 
-    /// What a batch comes to.
-    fn change(&self, batch: &Batch) -> Result<Change, StoreError> {
+    /// What a batch comes to. Rows that are left are those of keys of which is only told.
+    fn change(&mut self, batch: &Batch) -> Result<Change, StoreError> {
         if self.is_short {
             return Err(StoreError::corrupt("more tokens were needed than were drawn"));
         }
         let mut change = Change::default();
         for room in &batch.rooms {
             let key = &room.key.lease_key;
-            let Some(row) = self.rows.get(key) else {
+            let Some(row) = self.rows.remove(key) else {
                 return Err(StoreError::corrupt(format_args!("{key} was changed and not locked")));
             };
             let changed = change.queues.note(key, &row.waiting, &room.queue, &batch.joined);
@@ -234,7 +253,17 @@ impl<'s> PostgresTx<'s> {
         Ok(change)
     }
 
-    /// Writes all of it in the transaction that has read it.
+    /// Keeps keys until the database has come to the time as of which they are told of, by which this node's clock may be ahead of it:
+    /// whoever has them locked next would decide by an earlier one. A clock that was set back is not waited for.
+    async fn come_to_now(&self) {
+        let (told, heard) = self.told;
+        let before = self.now.as_micros() - told - (self.store.clock().elapsed() - heard);
+        if (1..=optimistic::MOST_BEFORE).contains(&before) {
+            tokio::time::sleep(Duration::from_micros(before.unsigned_abs())).await;
+        }
+    }
+
+    /// Writes all of it in the transaction that has read it, and takes over keys of which is only told.
     async fn write(&mut self, batch: &Batch, change: &Change) -> Result<Written, StoreError> {
         let (store, outage) = (self.store, self.basis.outage);
         let via = &store.via;
@@ -264,6 +293,19 @@ impl<'s> PostgresTx<'s> {
         if let Some(retain) = &batch.retention {
             retention::write(via, db, retain).await?;
         }
+        let others: Vec<&LeaseKey> = self.rows.iter().filter(|(_, row)| row.is_others).map(|(key, _)| key).collect();
+        if !others.is_empty() {
+            let names: Vec<&str> = others.iter().map(|key| key.as_str()).collect();
+            let take_over = via.query_as(TAKE_OVER).bind(names).bind(batch.is_empty());
+            let (taken, by, _): (i64, i64, Option<String>) = in_time(take_over.fetch_one(&mut *db)).await?;
+            if taken != others.len() as i64 {
+                return Err(StoreError::corrupt("keys that were locked are not there"));
+            }
+            written.taken_by = Some(transaction(by)?);
+        }
+        if self.rows.values().any(|row| row.is_there) {
+            self.come_to_now().await;
+        }
         Ok(written)
     }
 
@@ -278,9 +320,19 @@ impl<'s> PostgresTx<'s> {
                 return Err(CommitError::RolledBack(error));
             }
         };
+        if batch.is_empty() && written.taken_by.is_none() {
+            link.rollback().await;
+            return Ok(written);
+        }
         let flush = self.store.metrics.flush();
         link.try_commit().await?;
-        flush.observe();
+        if !batch.is_empty() {
+            flush.observe();
+        }
+        if let Some(by) = written.taken_by {
+            let others = self.rows.drain().filter(|(_, row)| row.is_others).map(|(key, _)| key);
+            self.store.recent.took_over(others.collect(), by);
+        }
         Ok(written)
     }
 }
@@ -318,6 +370,8 @@ struct Kept {
 struct Written {
     /// By which transaction, if keys were.
     by: Option<i32>,
+    /// By which transaction keys were taken over, if any were.
+    taken_by: Option<i32>,
     /// Nodes at which somebody is to be told something.
     nodes: Vec<i64>,
 }
@@ -381,6 +435,7 @@ impl Tx for PostgresTx<'_> {
             let read = self.read(needs, &names).await?;
             let told = Told::new((read.clock, read.ahead, read.ahead_since, read.is_good));
             self.store.was_told(told, asked, read.spent);
+            self.told = (told.time().as_micros(), clock.elapsed());
             let now = clock.at_least(Timestamp::from_micros(read.lived_at));
             if !told.is_good || now.as_micros() - read.lived_at > OUTAGE_AFTER {
                 // Nothing is decided before it is recorded, or before it is known by how much another server's clock is off.
@@ -403,7 +458,10 @@ impl Tx for PostgresTx<'_> {
         let mut rooms = Vec::with_capacity(names.len());
         let mut with_waiters = Vec::new();
         let mut versions = HashMap::with_capacity(names.len());
-        for (lease_key, state, seen, waiting, version) in read.rows() {
+        let mut others = HashSet::new();
+        // Where there is no other node there is nobody who would decide by an earlier time.
+        let is_alone = read.nodes.iter().flatten().all(|node| *node == self.store.node());
+        for (lease_key, state, seen, waiting, version, by) in read.rows() {
             let mut state: KeyState = serde_json::from_str(&state)
                 .map_err(|error| StoreError::corrupt(format_args!("the state of {lease_key}: {error}")))?;
             for (_, outage) in outages.iter().filter(|(id, _)| *id > seen) {
@@ -415,6 +473,9 @@ impl Tx for PostgresTx<'_> {
                 with_waiters.push((key.clone(), version));
             }
             versions.insert(key.clone(), version);
+            if !is_alone && !self.store.recent.is_mine(&key, transaction(by)?) {
+                others.insert(key.clone());
+            }
             let mut room = Room::new(key);
             room.key = state;
             rooms.push(room);
@@ -434,7 +495,8 @@ impl Tx for PostgresTx<'_> {
             waiting.elsewhere(self.store.node(), &self.live, &mut waiting_elsewhere);
             room.queue = waiting.queue.clone();
             let queue = versions.get(&room.key.lease_key).copied().unwrap_or(0);
-            self.rows.insert(room.key.lease_key.clone(), Row { is_there: true, queue, waiting });
+            let is_others = others.contains(&room.key.lease_key);
+            self.rows.insert(room.key.lease_key.clone(), Row { is_there: true, is_others, queue, waiting });
         }
 
         let missing: Vec<&LeaseKey> = needs.keys.iter().filter(|key| !self.rows.contains_key(**key)).copied().collect();
@@ -447,7 +509,8 @@ impl Tx for PostgresTx<'_> {
             let is_busy: HashSet<&LeaseKey> = busy.iter().collect();
             for key in missing.into_iter().filter(|key| !is_busy.contains(key)) {
                 rooms.push(Room::new(key.clone()));
-                self.rows.insert(key.clone(), Row { is_there: false, queue: 0, waiting: Arc::default() });
+                self.rows
+                    .insert(key.clone(), Row { is_there: false, is_others: false, queue: 0, waiting: Arc::default() });
             }
         }
         self.now = clock.now();
@@ -512,10 +575,6 @@ impl Tx for PostgresTx<'_> {
 
     async fn commit(mut self, batch: Batch) -> Result<Vec<Arc<Record>>, CommitError> {
         let store = self.store;
-        if batch.is_empty() && self.guess.is_none() {
-            self.link.rollback().await;
-            return Ok(Vec::new());
-        }
         let change = match self.change(&batch) {
             Ok(change) => change,
             Err(error) => {

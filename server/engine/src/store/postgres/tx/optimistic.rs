@@ -4,6 +4,9 @@
 //! node remembers. A batch on such keys is decided by that, and written by one statement that is a transaction by itself and changes
 //! nothing unless all of it is still so: one question to the database instead of four, and no key read that is known.
 //! Had another node come between, nothing has happened, and the batch is decided once more by what is read.
+//!
+//! It is decided by a time that is over when it is written. So that nothing happens to a key before a time as of which somebody else
+//! has been told of it, who reads a key that another node wrote last takes it over: it is written as it is, and its `xmin` is another.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +28,7 @@ use crate::store::{Batch, CommitError, Locked, Needs};
 const MOST_AFTER: i64 = 250_000;
 
 /// And before it: that is waited for.
-const MOST_BEFORE: i64 = 5_000;
+pub(super) const MOST_BEFORE: i64 = 5_000;
 
 /// What may have been on its way for longer than this, in microseconds, tells too little of the time.
 const MOST_LATE: i64 = 2_000;
@@ -61,15 +64,35 @@ macro_rules! life {
          AND s.lived_at >= ($2::bigint[])[4] AND job_leases.clock() BETWEEN ($2::bigint[])[5] AND ($2::bigint[])[6]"
     };
 }
-/// Whether all is as it is remembered, where nothing is to be written: nothing is locked, and no flush waited for.
+/// Whether keys that are only told of are as they are remembered, and nobody is at them, nor was since the statement began: whoever
+/// comes later does what it does later. They are not locked. `xmax` of a row is the transaction that had it locked last, over or not;
+/// transactions are compared by their whole numbers, of which rows carry the lower half.
+macro_rules! unchanged {
+    ($keys:literal, $written_by:literal) => {
+        concat!(
+            "(SELECT count(*) FROM unnest(",
+            $keys,
+            "::text[], ",
+            $written_by,
+            "::integer[]) AS d (lease_key, xid) JOIN job_leases.keys AS k ON k.lease_key = d.lease_key \
+             CROSS JOIN LATERAL (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next, k.xmax::text::bigint AS xid OFFSET 0) AS l \
+             WHERE k.xmin = d.xid AND (l.xid = 0 OR pg_visible_in_snapshot(\
+             (l.next + (((l.xid - l.next) & 4294967295) # 2147483648) - 2147483648)::text::xid8, pg_current_snapshot()))) = cardinality(",
+            $keys,
+            "::text[])"
+        )
+    };
+}
+/// Whether all is as it is remembered, where nothing is to be written: nothing is locked, and no flush waited for. It is looked for when
+/// the time has come.
 const STILL_SO: &str = concat!(
     "-- still so\nWITH life AS MATERIALIZED (",
     life!(),
-    ") SELECT EXISTS (SELECT 1 FROM life) AND (SELECT count(*) FROM unnest($3::text[], $4::integer[]) AS d (lease_key, xid) \
-     JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid) = cardinality($3::text[])"
+    ") SELECT EXISTS (SELECT 1 FROM life) AND ",
+    unchanged!("$3", "$4")
 );
 /// Changes nothing unless that is so, and each key was last written by the transaction that is remembered. Keys that change are
-/// locked; those that do not were so when the statement began. What others have locked is not waited for. Its parameters are numbered
+/// locked; those that do not are [`unchanged`]. What others have locked is not waited for. Its parameters are numbered
 /// like those of [`write`](super::write): where those make keys, these tell what is remembered.
 macro_rules! write_if {
     ($name:literal, $queues:expr) => {
@@ -83,9 +106,9 @@ macro_rules! write_if {
              JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid \
              ORDER BY k.lease_key FOR NO KEY UPDATE OF k SKIP LOCKED), \
              good AS MATERIALIZED (SELECT EXISTS (SELECT 1 FROM life) \
-             AND (SELECT count(*) FROM unnest($4::text[], $5::integer[]) AS d (lease_key, xid) \
-             JOIN job_leases.keys AS k ON k.lease_key = d.lease_key WHERE k.xmin = d.xid) = cardinality($4::text[]) \
-             AND (SELECT count(*) FROM locked) = cardinality($6::text[]) AS ok), \
+             AND ",
+            unchanged!("$4", "$5"),
+            " AND (SELECT count(*) FROM locked) = cardinality($6::text[]) AS ok), \
              changed AS (UPDATE job_leases.keys AS k SET state = d.state, outage = $1, waiting = d.waiting, queue = d.queue \
              FROM unnest($6::text[], $7::text[], $8::integer[], $9::bigint[]) AS d (lease_key, state, waiting, queue) \
              WHERE k.lease_key = d.lease_key AND (SELECT ok FROM good) RETURNING 1), ",
@@ -157,14 +180,17 @@ pub(super) fn drawn(tokens: &[i64]) -> Tokens {
     tokens.iter().map(|token| (token.cast_unsigned(), now)).collect()
 }
 
+/// By which transaction this node wrote a key last, and how it did; which is not known of one that was only taken over.
+type Mine = (i32, Option<Arc<Known>>);
+
 /// The keys that this node wrote last, and by which transactions.
 #[derive(Default)]
 pub(in super::super) struct Recent(Mutex<Memory>);
 
 #[derive(Default)]
 struct Memory {
-    young: HashMap<LeaseKey, (i32, Arc<Known>)>,
-    old: HashMap<LeaseKey, (i32, Arc<Known>)>,
+    young: HashMap<LeaseKey, Mine>,
+    old: HashMap<LeaseKey, Mine>,
     /// With by how much server time was ahead of the server's clock, in microseconds.
     basis: Option<(Basis, i64)>,
     /// Drawn and not given out, with when they were drawn.
@@ -230,11 +256,22 @@ impl Recent {
             return;
         }
         for known in known {
-            if memory.young.len() >= GENERATION {
-                memory.old = std::mem::take(&mut memory.young);
-            }
-            memory.young.insert(known.state.lease_key.clone(), (written_by, Arc::new(known)));
+            memory.keep(known.state.lease_key.clone(), (written_by, Some(Arc::new(known))));
         }
+    }
+
+    /// Keys that this transaction took over. It is not durable yet, and its number may come again if the database crashes: nothing is
+    /// decided by it.
+    pub(super) fn took_over(&self, keys: Vec<LeaseKey>, taken_by: i32) {
+        let mut memory = self.memory();
+        for key in keys {
+            memory.keep(key, (taken_by, None));
+        }
+    }
+
+    /// Whether it was this node that wrote a key by this transaction.
+    pub(super) fn is_mine(&self, key: &LeaseKey, written_by: i32) -> bool {
+        self.memory().get(key).is_some_and(|(by, _)| *by == written_by)
     }
 
     /// Tokens for keys of which this is the greatest that was given, at most so many.
@@ -325,7 +362,14 @@ impl Memory {
         std::iter::from_fn(|| self.tokens.pop_first()).take(count).collect()
     }
 
-    fn get(&self, key: &LeaseKey) -> Option<&(i32, Arc<Known>)> {
+    fn keep(&mut self, key: LeaseKey, mine: Mine) {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, mine);
+    }
+
+    fn get(&self, key: &LeaseKey) -> Option<&Mine> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 }
@@ -344,8 +388,8 @@ impl PostgresTx<'_> {
         }
         let (basis, ahead) = memory.basis?;
         let latest = memory.latest_at(store.clock().elapsed())?;
-        let known: Vec<(i32, Arc<Known>)> =
-            needs.keys.iter().map(|key| memory.get(key).cloned()).collect::<Option<_>>()?;
+        let known = |key: &&LeaseKey| memory.get(key).and_then(|(by, known)| Some((*by, Arc::clone(known.as_ref()?))));
+        let known: Vec<(i32, Arc<Known>)> = needs.keys.iter().map(known).collect::<Option<_>>()?;
         if !known.iter().all(|(_, known)| known.waiting.are_of(store.node())) {
             return None;
         }
@@ -371,7 +415,10 @@ impl PostgresTx<'_> {
             room.queue = known.waiting.queue.clone();
             rooms.push(room);
             written_by.insert(key.clone(), xid);
-            self.rows.insert(key, Row { is_there: true, queue: known.queue, waiting: Arc::clone(&known.waiting) });
+            self.rows.insert(
+                key,
+                Row { is_there: true, is_others: false, queue: known.queue, waiting: Arc::clone(&known.waiting) },
+            );
         }
         // Not before it was asked for: who counts from then must not believe in a lease for longer than others do.
         self.now = store.clock().at_least(Timestamp::from_micros(latest));
@@ -434,7 +481,7 @@ impl PostgresTx<'_> {
         }
         store.recent.keep_tokens(self.basis, drawn(&tokens));
         let by = by.map(transaction).transpose().map_err(CommitError::Unknown)?;
-        Ok(Written { by, nodes: Vec::new() })
+        Ok(Written { by, ..Written::default() })
     }
 
     /// Notes whether all was as it was remembered.
