@@ -91,6 +91,17 @@ test('the console', async ({ page, server }) => {
   await page.keyboard.press('Escape');
   await page.keyboard.press('?');
   await take(page, 'keys');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('/');
+  await page.getByRole('option').first().waitFor();
+  await take(page, 'search');
+  await page.keyboard.type('mail');
+  await page.getByRole('option', { name: 'mail-digest' }).first().waitFor();
+  await take(page, 'search-found');
+  await open(page, `${server.url}/core/find?q=mail`);
+  await take(page, 'find');
+  await open(page, `${server.url}/core/routes`);
+  await take(page, 'routes');
 
   await open(page, `${server.url}/core/leases/${KEY}`);
   await take(page, 'key-held');

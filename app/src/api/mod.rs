@@ -14,6 +14,7 @@ pub mod live;
 pub mod meta;
 pub mod page;
 pub mod protocol;
+pub mod records;
 pub mod sessions;
 pub mod timeline;
 pub mod tokens;
@@ -35,6 +36,8 @@ pub struct Backends {
     pub tokens: Box<dyn tokens::TokensBackend>,
     /// Figures.
     pub counters: Box<dyn counters::CountersBackend>,
+    /// Records of all kinds.
+    pub records: Box<dyn records::RecordsBackend>,
     /// The timeline.
     pub timeline: Box<dyn timeline::TimelineBackend>,
     /// The signed-in session.

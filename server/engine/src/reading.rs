@@ -121,6 +121,17 @@ pub struct Page {
     pub count: Option<u32>,
 }
 
+/// What has a name besides keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Who holds leases.
+    Owner,
+    /// What they are for.
+    Job,
+    /// What they concern.
+    Subject,
+}
+
 /// What is known of a key besides its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Background {
@@ -176,6 +187,8 @@ pub(crate) trait Reading: Send + Sync {
     fn history(&self, query: HistoryQuery) -> BoxFuture<'_, Result<Page, StoreError>>;
     /// Of all keys, or of those that begin with one of the prefixes.
     fn counters<'a>(&'a self, prefixes: &'a [String], now: Timestamp) -> BoxFuture<'a, Result<Counters, StoreError>>;
+    /// At most `limit` names that begin so, in their order.
+    fn names(&self, of: Named, prefix: String, limit: u32) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
     fn background<'a>(&'a self, key: &'a LeaseKey) -> BoxFuture<'a, Result<Background, StoreError>>;
     /// The minutes since `from` in which anything happened, oldest first, and the one before them.
     fn minutes(&self, from: Timestamp) -> BoxFuture<'_, Result<Vec<Minute>, StoreError>>;

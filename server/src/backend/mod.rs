@@ -5,6 +5,7 @@ mod cursor;
 pub(crate) mod leases;
 pub(crate) mod meta;
 mod problems;
+pub(crate) mod records;
 pub(crate) use problems::of_fault;
 pub(crate) mod sessions;
 pub(crate) mod timeline;
@@ -23,6 +24,7 @@ pub(crate) fn all(engine: &Engine) -> Backends {
         leases: Box::new(leases::Leases::new(engine.clone())),
         tokens: Box::new(tokens::Tokens::new(engine.clone())),
         counters: Box::new(counters::Counters::new(engine.clone())),
+        records: Box::new(records::Records::new(engine.clone())),
         timeline: Box::new(timeline::Timeline::new(engine.clone())),
         sessions: Box::new(sessions::Sessions::new(engine.clone())),
         meta: Box::new(meta::Meta::new(engine.clone())),

@@ -83,6 +83,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         request: "ValidateRequest", answer: "Validity", refusals: &[] },
     Operation { path: "/api/v1/meta/get", summary: "The server's version, time and limits", role: Role::Viewer, changes: false,
         request: "Empty", answer: "Meta", refusals: &[] },
+    Operation { path: "/api/v1/records/find", summary: "Find leases, owners, jobs and subjects by the beginning of their names", role: Role::Viewer,
+        changes: false, request: "FindRequest", answer: "Records", refusals: &[] },
     Operation { path: "/api/v1/sessions/current", summary: "Who is signed in", role: Role::Viewer, changes: false,
         request: "Empty", answer: "Session", refusals: &[] },
     Operation { path: "/api/v1/timeline/list", summary: "The timeline, page by page, the newest first", role: Role::Viewer, changes: false,

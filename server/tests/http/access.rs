@@ -15,6 +15,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value)> {
         ("leases/get", "viewer", json!({"lease_key": "a/k"})),
         ("counters/trend", "viewer", json!({})),
         ("timeline/list", "viewer", json!({})),
+        ("records/find", "viewer", json!({"prefix": "a"})),
         ("leases/inspect", "viewer", json!({"lease_key": "a/k"})),
         ("leases/attend", "viewer", json!({"lease_key": "a/k", "lease_id": id})),
         ("leases/list", "viewer", json!({})),

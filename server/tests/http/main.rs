@@ -7,6 +7,7 @@ mod idempotency;
 mod leases;
 mod openapi;
 mod pages;
+mod records;
 mod running;
 mod strict;
 mod support;

@@ -137,6 +137,8 @@ async fn every_answer_is_as_described() {
         ("leases/lift", json!({"lease_key": "a", "reason": "r"})),
         ("counters/trend", json!({"minutes": 2})),
         ("timeline/list", json!({"kind": "lease", "limit": 2})),
+        ("records/find", json!({"prefix": "a", "limit": 2})),
+        ("records/find", json!({"prefix": "w"})),
         ("leases/validate", json!({"lease_key": "a", "fencing_token": a["fencing_token"]})),
         ("leases/validate", json!({"lease_key": "z", "fencing_token": 1})),
         ("leases/transfer", handed),

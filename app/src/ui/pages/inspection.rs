@@ -332,6 +332,8 @@ fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl 
         })
         .collect();
     let key = StoredValue::new(key);
+    #[cfg(feature = "hydrate")]
+    Effect::new(open_asked);
     view! {
         <section class="card actions" aria-labelledby="actions">
             <header>
@@ -388,6 +390,40 @@ fn Actions(shown: RwSignal<Inspection>, now: Signal<Option<Timestamp>>) -> impl 
                 <Reason/>
             </ActionDialog>
         </section>
+    }
+}
+
+/// Opens the dialog that the address asks for, if what it does can be done; and takes that out of the address, so that it is asked once.
+#[cfg(feature = "hydrate")]
+fn open_asked() {
+    use leptos::wasm_bindgen::JsCast;
+    use leptos::wasm_bindgen::JsValue;
+
+    let location = window().location();
+    let (path, query) = (location.pathname().unwrap_or_default(), location.search().unwrap_or_default());
+    let mut rest = form_urlencoded::Serializer::new(String::new());
+    let mut asked = None;
+    for (name, value) in form_urlencoded::parse(query.trim_start_matches('?').as_bytes()) {
+        if name == "do" {
+            asked = Some(value);
+        } else {
+            rest.append_pair(&name, &value);
+        }
+    }
+    let Some(asked) = asked else { return };
+    let rest = rest.finish();
+    let address = if rest.is_empty() { path } else { format!("{path}?{rest}") };
+    // A browser that keeps the address as it is only asks again when the page is loaded anew.
+    let _ = window().history().map(|history| history.replace_state_with_url(&JsValue::NULL, "", Some(&address)));
+    let buttons = document().query_selector_all(".actions button[commandfor]");
+    let Ok(buttons) = buttons else { return };
+    let buttons = (0..buttons.length()).filter_map(|at| buttons.item(at)?.dyn_into::<web_sys::HtmlElement>().ok());
+    // There is a button for what can be done now.
+    if let Some(button) =
+        buttons.into_iter().find(|button| button.get_attribute("commandfor").as_deref() == Some(&*asked))
+    {
+        let _ = button.focus();
+        button.click();
     }
 }
 

@@ -23,7 +23,7 @@ pub const PATH: &str = "/core/leases";
 const GRANTS: Option<PageSize> = PageSize::new(50);
 
 /// The key that an address names: below [`PATH`], or in its query where no path can hold it.
-fn key_of(path: &str, query: Option<String>) -> Option<LeaseKey> {
+pub(crate) fn key_of(path: &str, query: Option<String>) -> Option<LeaseKey> {
     let text = match path.strip_prefix(PATH)?.strip_prefix('/') {
         Some(encoded) if !encoded.is_empty() => unescape(encoded)?,
         _ => query?,

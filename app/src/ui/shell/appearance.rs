@@ -21,7 +21,8 @@ pub enum Appearance {
 }
 
 impl Appearance {
-    const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
 
     /// As it stands in the cookie and in `html[data-appearance]`.
     #[must_use]
@@ -33,7 +34,9 @@ impl Appearance {
         }
     }
 
-    const fn title(self) -> &'static str {
+    /// In words.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
         match self {
             Self::System => "As the system",
             Self::Light => "Light",
@@ -85,7 +88,7 @@ impl Appearance {
 
     /// Shows it at once, and keeps it for a year.
     #[cfg(feature = "hydrate")]
-    fn choose(self) {
+    pub(super) fn choose(self) {
         use leptos::wasm_bindgen::JsCast;
 
         let text = self.as_str();
@@ -96,6 +99,11 @@ impl Appearance {
         }
         if let Some(document) = document.dyn_ref::<web_sys::HtmlDocument>() {
             let _ = document.set_cookie(&format!("{COOKIE}={text}; Path=/; Max-Age=31536000; SameSite=Lax"));
+        }
+        // The choice may have been made elsewhere.
+        let choice = document.query_selector("select[name=appearance]").ok().flatten();
+        if let Some(choice) = choice.and_then(|choice| choice.dyn_into::<web_sys::HtmlSelectElement>().ok()) {
+            choice.set_value(text);
         }
     }
 }

@@ -6,6 +6,7 @@ use leptos_router::hooks::use_location;
 
 use super::appearance::AppearanceChoice;
 use super::places::place_at;
+use super::search::FastSearch;
 use super::{Around, AroundResource};
 use crate::api::sessions::Session;
 use crate::ui::live::Live;
@@ -33,6 +34,7 @@ pub fn Bar() -> impl IntoView {
             <Suspense>
                 {move || Suspend::new(async move {
                     around.await.ok().map(|Around { session, .. }| view! {
+                        <FastSearch role=session.role/>
                         <Freshness read_at=session.server_time/>
                         <Account session/>
                     })

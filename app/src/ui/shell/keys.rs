@@ -2,28 +2,48 @@
 
 use leptos::prelude::*;
 
-/// The keys and what they do, for the panel.
+use super::places::PLACES;
+
+/// The keys and what they do, for the panel, besides those that go to a place.
 const KEYS: [(&str, &str); 7] = [
-    ("g l", "go to the leases"),
-    ("g t", "go to the timeline"),
-    ("/", "find"),
+    ("Ctrl K or /", "fast search"),
+    ("f", "find in the list of this page"),
     ("j, k", "the next row, the one before"),
     ("Enter", "open the row"),
     ("Esc", "close what is open"),
+    ("g", "and then a letter: go to a page"),
     ("?", "show these keys"),
 ];
 
-/// Listens to the keyboard, and shows what it listens to. Nothing fires while somebody types.
+/// Listens to the keyboard, and shows what it listens to. Nothing fires while somebody types; and single letters, which those who speak to
+/// their computer may say by chance, can be turned off.
 #[island]
 pub fn Keys() -> impl IntoView {
     #[cfg(feature = "hydrate")]
     Effect::new(listening::start);
-    let rows = KEYS.map(|(keys, about)| view! { <dt><kbd>{keys}</kbd></dt><dd>{about}</dd> });
+    let places =
+        PLACES.iter().filter_map(|place| Some((format!("g {}", place.key?), format!("go to {}", place.title))));
+    let keys = KEYS.iter().map(|(keys, about)| ((*keys).to_owned(), (*about).to_owned()));
+    let rows = places.chain(keys).map(|(keys, about)| view! { <dt><kbd>{keys}</kbd></dt><dd>{about}</dd> });
     view! {
         <dialog id="keys" aria-labelledby="keys-title">
             <form method="dialog">
                 <h2 id="keys-title">"Keys"</h2>
                 <dl class="keys">{rows.collect_view()}</dl>
+                <label class="check">
+                    <input
+                        id="single-keys"
+                        type="checkbox"
+                        checked=true
+                        on:change=move |event| {
+                            #[cfg(feature = "hydrate")]
+                            listening::allow_letters(event_target_checked(&event));
+                            #[cfg(not(feature = "hydrate"))]
+                            let _ = event;
+                        }
+                    />
+                    "Keys without Ctrl, in this browser"
+                </label>
                 <p class="buttons"><button class="button">"Close"</button></p>
             </form>
         </dialog>
@@ -37,36 +57,79 @@ mod listening {
     use leptos::ev;
     use leptos::prelude::*;
     use leptos::wasm_bindgen::JsCast;
-    use web_sys::{Element, HtmlDialogElement, HtmlElement, KeyboardEvent};
+    use web_sys::{Element, HtmlDialogElement, HtmlElement, HtmlInputElement, KeyboardEvent};
+
+    use super::PLACES;
+
+    /// What is kept in the browser's storage if letters do nothing.
+    const OFF: &str = "single-keys-off";
 
     /// From now on, as long as the document lives.
     pub(super) fn start() {
+        if let Some(choice) = find::<HtmlInputElement>("#single-keys") {
+            choice.set_checked(are_letters_allowed());
+        }
         let after_g = Cell::new(false);
         window_event_listener(ev::keydown, move |event| {
             let was_after_g = after_g.replace(false);
-            if event.ctrl_key() || event.meta_key() || event.alt_key() || event.is_composing() || is_typing(&event) {
+            if event.is_composing() || event.alt_key() {
                 return;
             }
-            match (was_after_g, event.key().as_str()) {
-                (true, "l") => go("/"),
-                (true, "t") => go("/core/audit"),
-                (_, "g") => after_g.set(true),
-                (_, "/") => {
-                    if let Some(field) = find::<HtmlElement>("form[role=search] input") {
+            let key = event.key();
+            if event.ctrl_key() || event.meta_key() {
+                if key.eq_ignore_ascii_case("k") && find::<Element>("dialog[open]").is_none() {
+                    event.prevent_default();
+                    search();
+                }
+                return;
+            }
+            if is_typing(&event) || !are_letters_allowed() {
+                return;
+            }
+            let letter = key.chars().next().filter(|_| key.chars().count() == 1);
+            if was_after_g && let Some(place) = PLACES.iter().find(|place| place.key.is_some() && place.key == letter) {
+                return go(place.path);
+            }
+            match key.as_str() {
+                "g" => after_g.set(true),
+                "/" => {
+                    event.prevent_default();
+                    search();
+                }
+                "f" => {
+                    if let Some(field) = find::<HtmlElement>("main form[role=search] input") {
                         event.prevent_default();
                         let _ = field.focus();
                     }
                 }
-                (_, "?") => {
+                "?" => {
                     if let Some(dialog) = find::<HtmlDialogElement>("#keys") {
                         let _ = dialog.show_modal();
                     }
                 }
-                (_, "j") => step(1),
-                (_, "k") => step(-1),
+                "j" => step(1),
+                "k" => step(-1),
                 _ => {}
             }
         });
+    }
+
+    /// Whether a letter by itself does anything. A browser that keeps nothing lets them.
+    fn are_letters_allowed() -> bool {
+        let storage = window().local_storage().ok().flatten();
+        storage.is_none_or(|storage| storage.get_item(OFF).ok().flatten().is_none())
+    }
+
+    pub(super) fn allow_letters(allowed: bool) {
+        if let Some(storage) = window().local_storage().ok().flatten() {
+            let _ = if allowed { storage.remove_item(OFF) } else { storage.set_item(OFF, "") };
+        }
+    }
+
+    fn search() {
+        if let Some(field) = find::<HtmlElement>("#fast-search") {
+            field.click();
+        }
     }
 
     fn find<T: JsCast>(selector: &str) -> Option<T> {

@@ -6,6 +6,7 @@ pub mod document;
 pub mod keys;
 pub mod places;
 pub mod rail;
+pub mod search;
 
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::bar::Bar;
 use self::keys::Keys;
 use self::rail::Rail;
-use super::pages::{AuditPage, LeasePage, LeasesPage, NotFound};
+use super::pages::{AuditPage, FindPage, LeasePage, LeasesPage, NotFound, RoutesPage};
 use super::parts::ShapeSheet;
 use crate::api::ApiError;
 use crate::api::counters::Counters;
@@ -36,6 +37,8 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/core/leases") view=LeasePage ssr=SsrMode::Async/>
                     <Route path=path!("/core/leases/*key") view=LeasePage ssr=SsrMode::Async/>
                     <Route path=path!("/core/audit") view=AuditPage ssr=SsrMode::Async/>
+                    <Route path=path!("/core/find") view=FindPage ssr=SsrMode::Async/>
+                    <Route path=path!("/core/routes") view=RoutesPage ssr=SsrMode::Async/>
                 </FlatRoutes>
             </Frame>
         </Router>

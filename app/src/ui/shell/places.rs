@@ -29,23 +29,87 @@ impl Group {
 /// One page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its address.
+    /// Its address; a star stands for what comes after it.
     pub path: &'static str,
     /// Its name in the rail, the breadcrumb and the window's title.
     pub title: &'static str,
+    /// What it is for, in a few words.
+    pub about: &'static str,
     /// Where it belongs.
     pub group: Group,
     /// Whether it is an everyday page, which the rail shows.
     pub in_rail: bool,
+    /// The key that goes there after `g`.
+    pub key: Option<char>,
+    /// Whether it is about one record, which its address must name.
+    pub is_of_one: bool,
+}
+
+impl Place {
+    /// Whether its path is an address as it stands.
+    #[must_use]
+    pub const fn is_address(&self) -> bool {
+        !self.is_of_one
+    }
 }
 
 /// All pages that there are.
 pub const PLACES: &[Place] = &[
-    Place { path: "/", title: "Job Leases", group: Group::Workspace, in_rail: true },
+    Place {
+        path: "/",
+        title: "Job Leases",
+        about: "every lease, live",
+        group: Group::Workspace,
+        in_rail: true,
+        key: Some('l'),
+        is_of_one: false,
+    },
     // For keys that no path can hold.
-    Place { path: "/core/leases", title: "One lease", group: Group::Workspace, in_rail: false },
-    Place { path: "/core/leases/*key", title: "One lease", group: Group::Workspace, in_rail: false },
-    Place { path: "/core/audit", title: "Operations timeline", group: Group::Operations, in_rail: true },
+    Place {
+        path: "/core/leases",
+        title: "One lease",
+        about: "a key that is named in the query",
+        group: Group::Workspace,
+        in_rail: false,
+        key: None,
+        is_of_one: true,
+    },
+    Place {
+        path: "/core/leases/*key",
+        title: "One lease",
+        about: "a key, its holder, its past, and what can be done",
+        group: Group::Workspace,
+        in_rail: false,
+        key: None,
+        is_of_one: true,
+    },
+    Place {
+        path: "/core/find",
+        title: "Find",
+        about: "pages and records by their names",
+        group: Group::Workspace,
+        in_rail: false,
+        key: None,
+        is_of_one: false,
+    },
+    Place {
+        path: "/core/audit",
+        title: "Operations timeline",
+        about: "every change, with who brought it about",
+        group: Group::Operations,
+        in_rail: true,
+        key: Some('t'),
+        is_of_one: false,
+    },
+    Place {
+        path: "/core/routes",
+        title: "Route map",
+        about: "every page that there is",
+        group: Group::Operations,
+        in_rail: false,
+        key: Some('r'),
+        is_of_one: false,
+    },
 ];
 
 /// The page at an address.

@@ -38,7 +38,7 @@ use crate::access::{Directory, Principal};
 use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::error::{Fault, OpenError};
 use crate::metrics::Metrics;
-use crate::reading::{Background, Counters, HistoryQuery, ListQuery, Minute, Page, Reading};
+use crate::reading::{Background, Counters, HistoryQuery, ListQuery, Minute, Named, Page, Reading};
 use crate::store::Keeper;
 use crate::store::postgres::{Hooks, PostgresStore, PostgresUrl};
 use crate::store::sqlite::SqliteStore;
@@ -404,6 +404,15 @@ impl Engine {
     pub async fn counters(&self, prefixes: &[String]) -> Result<Counters, Fault> {
         let server_time = self.settled().await?;
         self.0.reading.counters(prefixes, server_time).await.map_err(unavailable)
+    }
+
+    /// At most `limit` names of owners, jobs or subjects that begin so, in their order. They are those of all keys.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn names(&self, of: Named, prefix: String, limit: u32) -> Result<Vec<String>, Fault> {
+        self.settled().await?;
+        self.0.reading.names(of, prefix, limit).await.map_err(unavailable)
     }
 
     /// What is known of a key besides its state.

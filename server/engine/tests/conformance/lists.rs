@@ -1,8 +1,8 @@
 //! Lists, history and counters.
 
-use domain::Span;
 use domain::lease::{LeaseStatus, Outcome};
-use engine::reading::{HistoryQuery, ListQuery, Sort, SortField};
+use domain::{JobKey, Span, Subject};
+use engine::reading::{HistoryQuery, ListQuery, Named, Sort, SortField};
 
 use crate::fixture::{Fixture, lease_key, terms};
 
@@ -190,4 +190,27 @@ async fn collisions_are_counted_by_second_and_kept() {
     assert_eq!((below.collisions, below.keys), (0, 0));
     let below = fixture.engine.counters(&["a".to_owned()]).await.unwrap();
     assert_eq!((below.collisions, below.keys, below.held), (7, 1, 1));
+}
+
+#[tokio::test]
+async fn names_are_found_by_their_beginning_each_once_and_in_their_order() {
+    let fixture = Fixture::new().await;
+    for n in 0..30 {
+        let mut request = terms(&format!("w{}", n % 3));
+        request.job_key = Some(JobKey::parse(&format!("j{n:02}")).unwrap());
+        request.subjects = [format!("customer:c{}", n % 5), "x:\u{10ffff}".to_owned()]
+            .iter()
+            .map(|subject| Subject::parse(subject).unwrap())
+            .collect();
+        let lease = fixture.acquire_with(&format!("k{}", n % 7), request).await.unwrap();
+        fixture.release(&lease).await.unwrap();
+    }
+    let names = async |of, prefix: &str, limit| fixture.engine.names(of, prefix.to_owned(), limit).await.unwrap();
+    assert_eq!(names(Named::Owner, "w", 10).await, ["w0", "w1", "w2"]);
+    assert_eq!(names(Named::Owner, "w1", 10).await, ["w1"]);
+    assert_eq!(names(Named::Owner, "v", 10).await, [""; 0]);
+    assert_eq!(names(Named::Job, "j0", 3).await, ["j00", "j01", "j02"]);
+    assert_eq!(names(Named::Subject, "customer:", 10).await, [0, 1, 2, 3, 4].map(|n| format!("customer:c{n}")));
+    assert_eq!(names(Named::Subject, "customer:", 2).await, ["customer:c0", "customer:c1"]);
+    assert_eq!(names(Named::Subject, "x", 2).await, ["x:\u{10ffff}"]);
 }

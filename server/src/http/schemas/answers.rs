@@ -205,6 +205,28 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
         ),
     );
     add(
+        "Record",
+        answer(
+            "A record: a key that was ever leased, who ever held one, what it was ever for or ever concerned.",
+            vec![
+                ("kind", true, one_of(&["lease", "owner", "job", "subject"], "Of which kind.")),
+                ("name", true, text("Its name.")),
+                ("status", false, one_of(&STATUSES, "Of a key: what its last lease is at `server_time`.")),
+                ("owner", false, text("Of a key: who has or had it last.")),
+            ],
+        ),
+    );
+    add(
+        "Records",
+        answer(
+            "What was found: kind by kind, each in the order of its names. Callers limited to prefixes are told of leases only.",
+            vec![
+                ("items", true, array(reference("Record"), "The records.")),
+                ("server_time", true, time("The server's time; every status is the one at this instant.")),
+            ],
+        ),
+    );
+    add(
         "Events",
         answer(
             "A page of events. One request looks through some thousands: it may be short or empty and still have a next one.",

@@ -140,6 +140,24 @@ pub(super) fn all(add: &mut impl FnMut(&str, Value) -> Option<Value>) {
     let minutes = json!({"type": "integer", "minimum": 1, "maximum": 1440, "default": 60,
         "description": "For how many minutes up to now."});
     add("TrendRequest", request("How the figures came about.", vec![("minutes", false, minutes)]));
+    let most = json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 10, "description": "How many of each kind at most."});
+    add(
+        "FindRequest",
+        request(
+            "Which records.",
+            vec![
+                (
+                    "prefix",
+                    true,
+                    name(
+                        512,
+                        "How the name begins; of a customer, license or invoice also how it begins after the kind.",
+                    ),
+                ),
+                ("limit", false, most),
+            ],
+        ),
+    );
     add(
         "TimelineRequest",
         request(

@@ -18,7 +18,7 @@ use super::rows::{self, grant_columns};
 use super::via::Via;
 use crate::error::StoreError;
 use crate::reading::{
-    Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Page, Reading, SortField,
+    Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Named, Page, Reading, SortField,
 };
 use crate::store::prefixes::{after_prefix, outermost};
 use crate::timeline::{Position, RecentRenewals};
@@ -65,6 +65,16 @@ const INTERVENTIONS: &str = "-- interventions\nSELECT position, event FROM job_l
 const MINUTES: &str = "-- minutes\nSELECT minute, granted, renewed, released, cut_short, refused, held \
      FROM job_leases_views.activity \
      WHERE minute >= coalesce((SELECT max(minute) FROM job_leases_views.activity WHERE minute < $1), $1) ORDER BY minute";
+const OWNERS: &str = "-- owners that begin so\nSELECT owner FROM job_leases_views.owners WHERE owner >= $1 AND owner < $2 \
+     ORDER BY owner LIMIT $3";
+const JOBS: &str = "-- jobs that begin so\nSELECT job_key FROM job_leases_views.jobs WHERE job_key >= $1 AND job_key < $2 \
+     ORDER BY job_key LIMIT $3";
+/// Each is looked for after the last, since one may stand at many grants.
+const SUBJECTS: &str = "-- subjects that begin so\nWITH RECURSIVE found (subject, n) AS (\
+     SELECT (SELECT min(subject) FROM job_leases_views.subjects WHERE subject >= $1 AND subject < $2), 1::bigint \
+     UNION ALL SELECT (SELECT min(s.subject) FROM job_leases_views.subjects AS s WHERE s.subject > found.subject AND s.subject < $2), n + 1 \
+     FROM found WHERE found.subject IS NOT NULL AND n < $3) \
+     SELECT subject FROM found WHERE subject IS NOT NULL ORDER BY n";
 const PROGRESS: &str = "-- progress\nSELECT applied FROM job_leases_views.progress WHERE id = 1";
 const DUE: &str = "-- due\nSELECT lease_key FROM job_leases_views.keys WHERE live AND expires_at <= $1 \
      ORDER BY expires_at LIMIT $2";
@@ -81,9 +91,20 @@ pub(super) fn statements() -> Vec<&'static str> {
         RENEWALS,
         INTERVENTIONS,
         MINUTES,
+        OWNERS,
+        JOBS,
+        SUBJECTS,
         PROGRESS,
         DUE,
     ]
+}
+
+const fn names_of(of: Named) -> &'static str {
+    match of {
+        Named::Owner => OWNERS,
+        Named::Job => JOBS,
+        Named::Subject => SUBJECTS,
+    }
 }
 
 /// Reads the read models of a PostgreSQL database.
@@ -195,6 +216,15 @@ impl PostgresReading {
         Ok(counters)
     }
 
+    async fn names(self, of: Named, prefix: String, limit: u32) -> Result<Vec<String>, StoreError> {
+        let mut snapshot = self.snapshot().await?;
+        let after = after_prefix(&prefix);
+        let query = self.via.query_scalar(names_of(of)).bind(prefix).bind(after).bind(i64::from(limit));
+        let names = query.fetch_all(&mut *snapshot).await?;
+        snapshot.commit().await?;
+        Ok(names)
+    }
+
     async fn background(self, key: LeaseKey) -> Result<Background, StoreError> {
         let mut snapshot = self.snapshot().await?;
         let key = key.as_str();
@@ -253,6 +283,10 @@ impl Reading for PostgresReading {
 
     fn counters<'a>(&'a self, prefixes: &'a [String], now: Timestamp) -> BoxFuture<'a, Result<Counters, StoreError>> {
         Box::pin(to_its_end(Self::counters(self.clone(), prefixes.to_vec(), now)))
+    }
+
+    fn names(&self, of: Named, prefix: String, limit: u32) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(to_its_end(Self::names(self.clone(), of, prefix, limit)))
     }
 
     fn background<'a>(&'a self, key: &'a LeaseKey) -> BoxFuture<'a, Result<Background, StoreError>> {

@@ -9,7 +9,7 @@ use super::lists::{self, Way};
 use super::rows::{self, grant_columns};
 use crate::error::StoreError;
 use crate::reading::{
-    Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Page, Reading, SortField,
+    Background, Counters, Cursor, GrantRow, HistoryQuery, ListQuery, Minute, Named, Page, Reading, SortField,
 };
 use crate::store::prefixes::{after_prefix, outermost};
 use crate::timeline::{Position, RecentRenewals};
@@ -40,6 +40,16 @@ const INTERVENTIONS: &str = "-- interventions\nSELECT position, event FROM inter
 /// With the last minute before, since nothing changes in minutes that are not there.
 const MINUTES: &str = "-- minutes\nSELECT minute, granted, renewed, released, cut_short, refused, held FROM activity \
      WHERE minute >= coalesce((SELECT max(minute) FROM activity WHERE minute < ?1), ?1) ORDER BY minute";
+const OWNERS: &str = "-- owners that begin so\nSELECT owner FROM owners WHERE owner >= ?1 AND owner < ?2 \
+     ORDER BY owner LIMIT ?3";
+const JOBS: &str = "-- jobs that begin so\nSELECT job_key FROM jobs WHERE job_key >= ?1 AND job_key < ?2 \
+     ORDER BY job_key LIMIT ?3";
+/// Each is looked for after the last, since one may stand at many grants.
+const SUBJECTS: &str = "-- subjects that begin so\nWITH RECURSIVE found (subject, n) AS (\
+     SELECT (SELECT min(subject) FROM subjects WHERE subject >= ?1 AND subject < ?2), 1 \
+     UNION ALL SELECT (SELECT min(s.subject) FROM subjects AS s WHERE s.subject > found.subject AND s.subject < ?2), n + 1 \
+     FROM found WHERE found.subject IS NOT NULL AND n < ?3) \
+     SELECT subject FROM found WHERE subject IS NOT NULL ORDER BY n";
 const PROGRESS: &str = "-- progress\nSELECT applied FROM progress WHERE id = 1";
 const DUE: &str = "-- due\nSELECT lease_key FROM keys WHERE live = 1 AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
 
@@ -55,9 +65,20 @@ pub(super) fn statements() -> Vec<&'static str> {
         RENEWALS,
         INTERVENTIONS,
         MINUTES,
+        OWNERS,
+        JOBS,
+        SUBJECTS,
         PROGRESS,
         DUE,
     ]
+}
+
+const fn names_of(of: Named) -> &'static str {
+    match of {
+        Named::Owner => OWNERS,
+        Named::Job => JOBS,
+        Named::Subject => SUBJECTS,
+    }
 }
 
 /// Reads the read models of the embedded store.
@@ -150,6 +171,11 @@ impl SqliteReading {
         Ok(counters)
     }
 
+    async fn names(&self, of: Named, prefix: String, limit: u32) -> Result<Vec<String>, StoreError> {
+        let after = after_prefix(&prefix);
+        Ok(sqlx::query_scalar(names_of(of)).bind(prefix).bind(after).bind(limit).fetch_all(&self.views).await?)
+    }
+
     async fn background(&self, key: &LeaseKey) -> Result<Background, StoreError> {
         let mut snapshot = self.views.begin().await?;
         let key = key.as_str();
@@ -209,6 +235,10 @@ impl Reading for SqliteReading {
 
     fn counters<'a>(&'a self, prefixes: &'a [String], now: Timestamp) -> BoxFuture<'a, Result<Counters, StoreError>> {
         Box::pin(self.counters(prefixes, now))
+    }
+
+    fn names(&self, of: Named, prefix: String, limit: u32) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(self.names(of, prefix, limit))
     }
 
     fn background<'a>(&'a self, key: &'a LeaseKey) -> BoxFuture<'a, Result<Background, StoreError>> {
