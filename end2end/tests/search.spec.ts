@@ -94,7 +94,7 @@ test('a viewer is offered no action on a key, and told of no other', async ({ pa
   await server.call('leases/acquire', { lease_key: 'a/report', owner: 'w', ttl_ms: 600_000 });
   await server.call('leases/acquire', { lease_key: 'b/report', owner: 'reporter', ttl_ms: 600_000 });
   const made = await server.call('tokens/create', { name: 'eyes', role: 'viewer', prefixes: ['a/'] });
-  await signIn(page, server, made.body.secret);
+  await signIn(page, server, made.body.token);
   await page.keyboard.press('/');
   await page.keyboard.type('report');
   await expect(page.getByRole('option', { name: 'a/report' })).toBeVisible();
@@ -152,23 +152,27 @@ test('ten thousand entries are ranked before the next picture', async ({ page, s
   await signIn(page, server);
   await page.keyboard.press('/');
   await expect(page.getByRole('option').first()).toBeVisible();
-  // From the key to the changed list, in the browser's own time.
+  // From the key to the changed list as it is laid out, in the browser's own time.
   const took = await page.evaluate(async () => {
     const field = document.querySelector<HTMLInputElement>('#find-field')!;
     const list = document.querySelector('#found')!;
     const took: number[] = [];
     for (const typed of ['n', 'ni', 'nig', 'nig 9', 'nig 96', 'ma', 'mail', 'mail j', 'mail job-99', 'jb', 'srch', 'search', 'h', 'hour', 'hourly/3']) {
-      const changed = new Promise<void>((resolve) => {
-        const observer = new MutationObserver(() => {
+      const began = performance.now();
+      // When the list has changed; or when all that the key brought about is done, if it is the same list.
+      const drawn = new Promise<void>((resolve) => {
+        new MutationObserver((_, observer) => {
           observer.disconnect();
           resolve();
-        });
-        observer.observe(list, { subtree: true, childList: true, characterData: true });
+        }).observe(list, { subtree: true, childList: true, characterData: true });
+        const channel = new MessageChannel();
+        channel.port1.onmessage = () => resolve();
+        channel.port2.postMessage(0);
       });
-      const began = performance.now();
       field.value = typed;
       field.dispatchEvent(new InputEvent('input', { bubbles: true }));
-      await changed;
+      await drawn;
+      list.getBoundingClientRect();
       took.push(performance.now() - began);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
@@ -190,7 +194,7 @@ test.describe('without scripts', () => {
     await page.getByRole('button', { name: 'Sign in' }).click();
     await page.getByRole('link', { name: 'Fast search' }).click();
     await expect(page.getByRole('heading', { level: 1 })).toHaveText('Find');
-    await page.getByLabel('Find', { exact: true }).fill('acme');
+    await page.getByRole('searchbox', { name: 'Find' }).fill('acme');
     await page.getByRole('button', { name: 'Find' }).click();
     await page.getByRole('link', { name: 'customer:acme' }).click();
     await expect(page.locator('.records tbody th')).toHaveText(['close/acme']);

@@ -112,7 +112,7 @@ async fn every_operation_reads_the_fields_that_are_described_and_no_others() {
             assert_eq!(get.status, 405, "{path}");
         }
     }
-    assert_eq!(operations, 23);
+    assert_eq!(operations, 24);
 }
 
 #[tokio::test]

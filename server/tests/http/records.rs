@@ -10,7 +10,7 @@ async fn found(client: &Client, request: Value) -> Vec<(String, String)> {
     answer["items"].as_array().unwrap().iter().map(|item| (text(item, "kind"), text(item, "name"))).collect()
 }
 
-fn names<'f>(found: &'f [(String, String)]) -> Vec<(&'f str, &'f str)> {
+fn names(found: &[(String, String)]) -> Vec<(&str, &str)> {
     found.iter().map(|(kind, name)| (&**kind, &**name)).collect()
 }
 

@@ -415,7 +415,7 @@ fn open_asked() {
     let address = if rest.is_empty() { path } else { format!("{path}?{rest}") };
     // A browser that keeps the address as it is only asks again when the page is loaded anew.
     let _ = window().history().map(|history| history.replace_state_with_url(&JsValue::NULL, "", Some(&address)));
-    let buttons = document().query_selector_all(".actions button[commandfor]");
+    let buttons = document().query_selector_all(".actions button[command='show-modal']");
     let Ok(buttons) = buttons else { return };
     let buttons = (0..buttons.length()).filter_map(|at| buttons.item(at)?.dyn_into::<web_sys::HtmlElement>().ok());
     // There is a button for what can be done now.

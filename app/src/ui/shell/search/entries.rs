@@ -1,7 +1,6 @@
 //! What can be found: pages, actions, settings, leases, and who and what they are for.
 
 use domain::Role;
-use serde::{Deserialize, Serialize};
 
 use super::ranking::{Query, Searched, rank};
 use crate::api::records::{Record, RecordKind};
@@ -10,10 +9,10 @@ use crate::ui::shell::appearance::Appearance;
 use crate::ui::shell::places::PLACES;
 
 /// How many results are shown at the most.
-pub const MOST: usize = 50;
+pub const MOST: usize = 30;
 
 /// What an entry is, as it says before its title.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A page.
     Page,
@@ -74,7 +73,7 @@ impl From<RecordKind> for Kind {
 
 /// What choosing an entry does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum Deed {
     /// Goes to an address.
     Go(String),
     /// Sets the appearance.
@@ -95,15 +94,15 @@ pub struct Entry {
     /// A few words about it.
     pub about: String,
     /// What choosing it does.
-    pub effect: Effect,
+    pub deed: Deed,
     searched: Searched,
 }
 
 impl Entry {
-    fn new(kind: Kind, title: impl Into<String>, about: impl Into<String>, effect: Effect) -> Self {
+    fn new(kind: Kind, title: impl Into<String>, about: impl Into<String>, deed: Deed) -> Self {
         let (title, about) = (title.into(), about.into());
         let searched = Searched::new(&format!("{title} {about}"));
-        Self { kind, title, about, effect, searched }
+        Self { kind, title, about, deed, searched }
     }
 
     /// A record.
@@ -115,14 +114,14 @@ impl Entry {
             Kind::Subject => Filter::default().with("subject", Some(name)).address(None),
             _ => lease_address(name),
         };
-        Self::new(kind, name, about, Effect::Go(address))
+        Self::new(kind, name, about, Deed::Go(address))
     }
 
     /// The address that it goes to, if it goes anywhere.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
-        match &self.effect {
-            Effect::Go(address) => Some(address),
+        match &self.deed {
+            Deed::Go(address) => Some(address),
             _ => None,
         }
     }
@@ -144,15 +143,15 @@ pub fn fixed() -> Vec<Entry> {
     let places = PLACES.iter().filter(|place| place.is_address());
     let pages = places.map(|place| {
         let about = format!("{} \u{b7} {}", place.group.title(), place.about);
-        Entry::new(Kind::Page, place.title, about, Effect::Go(place.path.to_owned()))
+        Entry::new(Kind::Page, place.title, about, Deed::Go(place.path.to_owned()))
     });
     let settings = Appearance::ALL.map(|appearance| {
         let title = format!("Appearance: {}", appearance.title());
-        Entry::new(Kind::Setting, title, "theme, colours", Effect::Appear(appearance))
+        Entry::new(Kind::Setting, title, "theme, colours", Deed::Appear(appearance))
     });
     let actions = [
-        Entry::new(Kind::Action, "Show the keys", "keyboard, shortcuts, help", Effect::ShowKeys),
-        Entry::new(Kind::Action, "Sign out", "end this session", Effect::SignOut),
+        Entry::new(Kind::Action, "Show the keys", "keyboard, shortcuts, help", Deed::ShowKeys),
+        Entry::new(Kind::Action, "Sign out", "end this session", Deed::SignOut),
     ];
     pages.chain(actions).chain(settings).collect()
 }
@@ -196,7 +195,7 @@ pub fn answers(typed: &str, entries: &[Entry], role: Role) -> Vec<Entry> {
         let asked = |place: usize| {
             let Entry { title: key, about, .. } = leases[place];
             let title = format!("{title} {key}\u{2026}");
-            Entry::new(Kind::Action, title, about.clone(), Effect::Go(dialog_address(key, dialog)))
+            Entry::new(Kind::Action, title, about.clone(), Deed::Go(dialog_address(key, dialog)))
         };
         let found: Vec<Entry> = found.into_iter().map(asked).collect();
         if !found.is_empty() {
@@ -211,7 +210,7 @@ pub fn answers(typed: &str, entries: &[Entry], role: Role) -> Vec<Entry> {
 /// The list that a query with qualifiers stands for, such as `owner:worker-1 status:held`.
 fn list(typed: &str) -> Option<Entry> {
     let filter = Filter::parse(typed, None).ok().filter(|filter| typed.contains(':') && !filter.parts.is_empty())?;
-    Some(Entry::new(Kind::List, format!("Leases with {}", filter.text()), "", Effect::Go(filter.address(None))))
+    Some(Entry::new(Kind::List, format!("Leases with {}", filter.text()), "", Deed::Go(filter.address(None))))
 }
 
 #[cfg(test)]

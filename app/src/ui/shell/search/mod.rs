@@ -30,21 +30,11 @@ pub fn FastSearch(
     let search = finding::Finding::new(role, typed, found, chosen, words);
     #[cfg(not(feature = "hydrate"))]
     let _ = role;
+    // Which one is chosen is marked apart from them, and events reach the list and not each of them: they are drawn anew with every key.
     let options = move || {
         let options = found.get().into_iter().enumerate().map(|(place, Entry { kind, title, about, .. })| {
             view! {
-                <li
-                    id=format!("found-{place}")
-                    role="option"
-                    aria-selected=move || (chosen.get() == place).to_string()
-                    on:pointermove=move |_| if chosen.get_untracked() != place { chosen.set(place) }
-                    on:click=move |event| {
-                        #[cfg(feature = "hydrate")]
-                        search.choose(place, event.ctrl_key() || event.meta_key());
-                        #[cfg(not(feature = "hydrate"))]
-                        let _ = event;
-                    }
-                >
+                <li id=format!("found-{place}") role="option" aria-selected="false">
                     <span class="kind">{kind.title()}</span>
                     <b class:code=kind.is_name()>{title}</b>
                     <span class="about">{about}</span>
@@ -99,13 +89,31 @@ pub fn FastSearch(
                     let _ = event;
                 }
             />
-            <ul id="found" role="listbox" aria-label="Found">{options}</ul>
-            <footer>
+            <ul
+                id="found"
+                role="listbox"
+                aria-label="Found"
+                on:pointermove=move |event| {
+                    #[cfg(feature = "hydrate")]
+                    search.points(&event);
+                    #[cfg(not(feature = "hydrate"))]
+                    let _ = event;
+                }
+                on:click=move |event| {
+                    #[cfg(feature = "hydrate")]
+                    search.clicked(&event);
+                    #[cfg(not(feature = "hydrate"))]
+                    let _ = event;
+                }
+            >
+                {options}
+            </ul>
+            <div class="foot">
                 <p role="status" class="words">{words}</p>
                 <p class="hints" aria-hidden="true">
                     <kbd>"\u{2191}\u{2193}"</kbd>" choose "<kbd>"Enter"</kbd>" open "<kbd>"Ctrl Enter"</kbd>" new tab "<kbd>"Esc"</kbd>" close"
                 </p>
-            </footer>
+            </div>
         </dialog>
     }
 }
@@ -119,18 +127,19 @@ impl Kind {
 
 #[cfg(feature = "hydrate")]
 mod finding {
-    use std::collections::HashSet;
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry as Slot;
     use std::time::Duration;
 
     use domain::Role;
-    use leptos::ev::{KeyboardEvent, MouseEvent};
+    use leptos::ev::{KeyboardEvent, MouseEvent, PointerEvent};
     use leptos::leptos_dom::helpers::TimeoutHandle;
     use leptos::prelude::*;
     use leptos::task::spawn_local;
     use leptos::wasm_bindgen::JsCast;
-    use web_sys::{Element, HtmlDialogElement, HtmlFormElement, HtmlInputElement};
+    use web_sys::{Element, EventTarget, HtmlDialogElement, HtmlFormElement, HtmlInputElement};
 
-    use super::entries::{Effect, Entry, Kind, MOST, answers, fixed, verb};
+    use super::entries::{Deed, Entry, Kind, MOST, answers, fixed, verb};
     use super::recent;
     use crate::api::leases::{self, ListRequest, Sort};
     use crate::api::records::{self, FindRequest};
@@ -158,7 +167,8 @@ mod finding {
         chosen: RwSignal<usize>,
         words: RwSignal<String>,
         known: StoredValue<Vec<Entry>>,
-        names: StoredValue<HashSet<(u8, String)>>,
+        /// Where each is among them.
+        places: StoredValue<BTreeMap<(Kind, String), usize>>,
         timer: StoredValue<Option<TimeoutHandle>>,
         /// Which question to the server counts: answers to earlier ones come too late.
         question: StoredValue<u32>,
@@ -173,6 +183,11 @@ mod finding {
             words: RwSignal<String>,
         ) -> Self {
             recent::note_page();
+            Effect::new(move || {
+                found.track();
+                // When they are drawn.
+                request_animation_frame(move || mark(chosen.get_untracked()));
+            });
             Self {
                 role,
                 typed,
@@ -180,7 +195,7 @@ mod finding {
                 chosen,
                 words,
                 known: StoredValue::new(Vec::new()),
-                names: StoredValue::new(HashSet::new()),
+                places: StoredValue::new(BTreeMap::new()),
                 timer: StoredValue::new(None),
                 question: StoredValue::new(0),
             }
@@ -231,8 +246,25 @@ mod finding {
             event.prevent_default();
         }
 
+        /// The pointer is over the list.
+        pub(super) fn points(self, event: &PointerEvent) {
+            if let Some(place) = place_of(event.target())
+                && place != self.chosen.get_untracked()
+            {
+                self.chosen.set(place);
+                mark(place);
+            }
+        }
+
+        pub(super) fn clicked(self, event: &MouseEvent) {
+            if let Some(place) = place_of(event.target()) {
+                self.choose(place, event.ctrl_key() || event.meta_key());
+            }
+        }
+
         fn move_to(self, place: usize) {
             self.chosen.set(place);
+            mark(place);
             if let Some(option) = find::<Element>(&format!("#found-{place}")) {
                 let nearest = web_sys::ScrollIntoViewOptions::new();
                 nearest.set_block(web_sys::ScrollLogicalPosition::Nearest);
@@ -251,20 +283,20 @@ mod finding {
                 }
             };
             // Browsers that refuse any of this leave everything as it is.
-            match entry.effect {
-                Effect::Go(address) if in_new_tab => drop(window().open_with_url_and_target(&address, "_blank")),
-                Effect::Go(address) => drop(window().location().set_href(&address)),
-                Effect::Appear(appearance) => {
+            match entry.deed {
+                Deed::Go(address) if in_new_tab => drop(window().open_with_url_and_target(&address, "_blank")),
+                Deed::Go(address) => drop(window().location().set_href(&address)),
+                Deed::Appear(appearance) => {
                     appearance.choose();
                     close();
                 }
-                Effect::ShowKeys => {
+                Deed::ShowKeys => {
                     close();
                     if let Some(keys) = find::<HtmlDialogElement>("#keys") {
                         let _ = keys.show_modal();
                     }
                 }
-                Effect::SignOut => {
+                Deed::SignOut => {
                     if let Some(form) = find::<HtmlFormElement>("form[action='/sign-out']") {
                         let _ = form.submit();
                     }
@@ -272,15 +304,19 @@ mod finding {
             }
         }
 
-        /// Takes in what it does not know yet.
+        /// Takes in what it does not know yet, and what it knows less of.
         fn learn(self, entries: impl IntoIterator<Item = Entry>) {
-            let (mut known, mut names) = (self.known.write_value(), self.names.write_value());
+            let (mut known, mut places) = (self.known.write_value(), self.places.write_value());
             if known.is_empty() {
                 known.extend(fixed());
             }
             for entry in entries {
-                if names.insert((entry.kind as u8, entry.title.clone())) {
-                    known.push(entry);
+                match places.entry((entry.kind, entry.title.clone())) {
+                    Slot::Occupied(place) => known[*place.get()] = entry,
+                    Slot::Vacant(place) => {
+                        place.insert(known.len());
+                        known.push(entry);
+                    }
                 }
             }
         }
@@ -310,6 +346,9 @@ mod finding {
             };
             let count = found.len();
             self.words.set(match count {
+                _ if typed.trim().is_empty() => {
+                    format!("{} known here; others are looked up as you type", grouped(known.len() as u64))
+                }
                 0 => "Nothing is called that".to_owned(),
                 MOST => format!("The best {MOST} of {} known here", grouped(known.len() as u64)),
                 _ => format!("{count} found"),
@@ -348,6 +387,24 @@ mod finding {
                 }
             });
         }
+    }
+
+    /// The place of the option that an event is about.
+    fn place_of(target: Option<EventTarget>) -> Option<usize> {
+        let option = target?.dyn_into::<Element>().ok()?.closest("#found > li").ok()??;
+        option.id().strip_prefix("found-")?.parse().ok()
+    }
+
+    /// Marks an option as the one that is chosen, and no other.
+    fn mark(place: usize) {
+        let set = |option: Option<Element>, is_chosen: &str| {
+            if let Some(option) = option {
+                // The name is a fixed attribute: it cannot be refused.
+                let _ = option.set_attribute("aria-selected", is_chosen);
+            }
+        };
+        set(find("#found > [aria-selected=true]"), "false");
+        set(find(&format!("#found-{place}")), "true");
     }
 
     /// The leases in the table of this page.

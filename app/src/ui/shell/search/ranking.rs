@@ -9,7 +9,7 @@
 pub struct Searched {
     /// In lower case.
     text: String,
-    letters: u64,
+    has: Letters,
 }
 
 impl Searched {
@@ -17,18 +17,12 @@ impl Searched {
     #[must_use]
     pub fn new(text: &str) -> Self {
         let text = text.to_lowercase();
-        Self { letters: letters(&text), text }
+        Self { has: Letters::of(&text), text }
     }
 
     /// How well a query answers to it, the more the better; `None` if it does not.
-    fn score(&self, query: &Query) -> Option<i32> {
-        if query.letters & !self.letters != 0 {
-            return None;
-        }
-        let mut score = 0;
-        for word in &query.words {
-            score += word_score(&self.text, word)?;
-        }
+    fn score(&self, query: &Query, of: fn(&str, &str) -> Option<i32>) -> Option<i32> {
+        let score = query.words.iter().try_fold(0, |score, word| Some(score + of(&self.text, word)?))?;
         // Of two that answer alike, the shorter one is more of what was typed.
         Some(score * 8 - i32::try_from(self.text.len().min(72)).unwrap_or(0))
     }
@@ -38,7 +32,7 @@ impl Searched {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     words: Vec<String>,
-    letters: u64,
+    needs: Letters,
 }
 
 impl Query {
@@ -46,22 +40,62 @@ impl Query {
     #[must_use]
     pub fn new(typed: &str) -> Self {
         let words: Vec<String> = typed.to_lowercase().split_whitespace().map(str::to_owned).collect();
-        let letters = words.iter().fold(0, |all, word| all | letters(word));
-        Self { words, letters }
+        let needs = words.iter().fold(Letters::default(), |all, word| all.and(Letters::of(word)));
+        Self { words, needs }
+    }
+}
+
+/// Which letters a text has, and which pairs of them side by side: what lacks one of a word's cannot hold it. A bit for each of some sorts,
+/// so that one that has them all may still lack it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Letters {
+    single: u64,
+    pairs: u128,
+}
+
+impl Letters {
+    fn of(text: &str) -> Self {
+        let mut letters = Self::default();
+        let mut last = None;
+        for letter in text.chars().map(u32::from) {
+            letters.single |= 1 << (letter % 64);
+            if let Some(last) = last.replace(letter) {
+                letters.pairs |= 1 << (last.wrapping_mul(37).wrapping_add(letter) % 128);
+            }
+        }
+        letters
     }
 
-    /// Whether nothing is looked for.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
+    const fn and(self, other: Self) -> Self {
+        Self { single: self.single | other.single, pairs: self.pairs | other.pairs }
+    }
+
+    const fn has_letters_of(self, other: Self) -> bool {
+        other.single & !self.single == 0
+    }
+
+    const fn has_pairs_of(self, other: Self) -> bool {
+        other.pairs & !self.pairs == 0
     }
 }
 
 /// The places of the entries that answer, the best first and at most `most`; of those that answer alike, the first first.
+/// Letter by letter is only looked for if too few hold the words as they are.
 #[must_use]
-pub fn rank<'t>(query: &Query, texts: impl Iterator<Item = (&'t Searched, i32)>, most: usize) -> Vec<usize> {
-    let found = texts.enumerate().filter_map(|(place, (text, bonus))| Some((text.score(query)? + bonus, place)));
-    let mut found: Vec<(i32, usize)> = found.collect();
+pub fn rank<'t>(query: &Query, texts: impl Iterator<Item = (&'t Searched, i32)> + Clone, most: usize) -> Vec<usize> {
+    let fit = |text: &Searched| text.has.has_letters_of(query.needs);
+    let as_it_is = |(place, (text, bonus)): (usize, (&Searched, i32))| {
+        let may = fit(text) && text.has.has_pairs_of(query.needs);
+        Some((may.then(|| text.score(query, held))?? + bonus, place))
+    };
+    let mut found: Vec<(i32, usize)> = texts.clone().enumerate().filter_map(as_it_is).collect();
+    if found.len() < most {
+        let by_letters = |(place, (text, bonus)): (usize, (&Searched, i32))| {
+            let either = |text: &str, word: &str| held(text, word).or_else(|| in_order(text, word));
+            Some((fit(text).then(|| text.score(query, either))?? + bonus, place))
+        };
+        found = texts.enumerate().filter_map(by_letters).collect();
+    }
     let better = |a: &(i32, usize), b: &(i32, usize)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
     if found.len() > most && most > 0 {
         // What is not shown need not be sorted.
@@ -72,8 +106,8 @@ pub fn rank<'t>(query: &Query, texts: impl Iterator<Item = (&'t Searched, i32)>,
     found.into_iter().map(|(_, place)| place).collect()
 }
 
-/// How well a word is in a text.
-fn word_score(text: &str, word: &str) -> Option<i32> {
+/// How well a text holds a word.
+fn held(text: &str, word: &str) -> Option<i32> {
     let mut best = None;
     let mut from = 0;
     while let Some(at) = text[from..].find(word).map(|at| at + from) {
@@ -87,7 +121,7 @@ fn word_score(text: &str, word: &str) -> Option<i32> {
         best = Some(60);
         from = at + text[at..].chars().next().map_or(1, char::len_utf8);
     }
-    best.or_else(|| in_order(text, word))
+    best
 }
 
 /// How well the letters of a word are in a text in their order: the closer together the better.
@@ -103,11 +137,6 @@ fn in_order(text: &str, word: &str) -> Option<i32> {
     let gaps = spread.saturating_sub(word.chars().count());
     // Letters that lie all over a text are there by chance.
     (gaps < word.chars().count()).then(|| 40 - i32::try_from(gaps.min(39)).unwrap_or(39))
-}
-
-/// Which letters a text has, one bit for each of sixty-four sorts.
-fn letters(text: &str) -> u64 {
-    text.chars().filter(|letter| !letter.is_whitespace()).fold(0, |all, letter| all | 1 << (u32::from(letter) % 64))
 }
 
 #[cfg(test)]
