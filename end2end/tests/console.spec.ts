@@ -1,6 +1,8 @@
 // The console around the leases: finding, one key's page, what operators do there, the timeline; and how it fares when the server
 // goes away.
 
+import { readFile } from 'node:fs/promises';
+
 import { expect, test } from './server';
 import { expectAccessible, signIn } from './steps';
 
@@ -135,6 +137,23 @@ test('a long list tells how long it is, and leads on', async ({ page, server }) 
   await page.getByRole('link', { name: 'Next page' }).click();
   await expect(page.locator('.records tbody th').first()).toHaveText('many/0100');
   await expect(page.getByText('100 more of 1,000')).toBeVisible();
+});
+
+test('all that a filter finds is to be had as a file', async ({ page, server, complaints }) => {
+  for (const lease_key of ['nightly/a', 'nightly/b', 'mail/c']) {
+    await server.call('leases/acquire', { lease_key, owner: '=cmd', ttl_ms: 600_000 });
+  }
+  await signIn(page, server);
+  await page.goto(`${server.url}/?q=key%3Anightly%2F*&sort=-updated_at`);
+  for (const [format, begin] of [['CSV', "lease_key,job_key,owner"], ['JSON', '[\n{"lease_id"']] as const) {
+    const download = page.waitForEvent('download');
+    await page.getByRole('link', { name: format }).click();
+    const text = await readFile(await (await download).path(), 'utf8');
+    expect(text.startsWith(begin), text).toBe(true);
+    expect(text.match(/nightly\/./g)).toEqual(['nightly/a', 'nightly/b']);
+    expect(text.includes("'=cmd")).toBe(format === 'CSV');
+  }
+  expect(complaints).toEqual([]);
 });
 
 test('on a small screen everything is within reach', async ({ page, server, complaints }) => {

@@ -6,6 +6,7 @@ mod chance;
 mod connection;
 mod delivery;
 mod events;
+mod export;
 mod form;
 mod gate;
 mod headers;
@@ -127,6 +128,7 @@ pub(crate) fn router(http: Arc<Http>, site: &Site) -> Result<Router, Undescribed
             sign_in::routes(Arc::clone(&http), site.options()).method_not_allowed_fallback(problem::method_not_allowed),
         )
         .merge(actions::routes(Arc::clone(&http)).method_not_allowed_fallback(problem::method_not_allowed))
+        .merge(export::routes(Arc::clone(&http)).method_not_allowed_fallback(problem::method_not_allowed))
         .merge(site.routes())
         .layer(from_fn_with_state(Arc::clone(&http), gate::gate))
         .merge(health::routes(http).method_not_allowed_fallback(problem::method_not_allowed));

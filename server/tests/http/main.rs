@@ -2,6 +2,7 @@
 
 mod access;
 mod events;
+mod export;
 mod fencing;
 mod idempotency;
 mod leases;

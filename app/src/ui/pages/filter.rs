@@ -14,6 +14,9 @@ pub const SORT: &str = "sort";
 /// The parameter that says where the page begins.
 pub const CURSOR: &str = "cursor";
 
+/// Where all that a filter finds is to be had as a file; a point and its format follow: `csv` or `json`.
+pub const EXPORT: &str = "/core/export/leases";
+
 /// The qualifiers, each with what it is for.
 pub const QUALIFIERS: [(&str, &str); 5] = [
     ("key", "keys that begin so: key:nightly/*"),
@@ -159,6 +162,20 @@ impl Filter {
         }
         let query = query.finish();
         if query.is_empty() { "/".to_owned() } else { format!("/?{query}") }
+    }
+}
+
+/// The address of all that the list at `first` shows, on whatever page, as a file of this format.
+#[must_use]
+pub fn export(first: &str, format: &str) -> String {
+    let query = first.split_once('?').map_or("", |(_, query)| query);
+    let typed = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == QUERY);
+    match typed {
+        Some((_, typed)) => {
+            let typed: String = form_urlencoded::byte_serialize(typed.as_bytes()).collect();
+            format!("{EXPORT}.{format}?{QUERY}={typed}")
+        }
+        None => format!("{EXPORT}.{format}"),
     }
 }
 

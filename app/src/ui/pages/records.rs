@@ -107,6 +107,12 @@ pub fn Records(
                 <kbd>"j"</kbd><kbd>"k"</kbd>" move "<kbd>"Enter"</kbd>" open "<kbd>"?"</kbd>" keys"
             </p>
             <p class="pages">
+                <span class="files">
+                    "All as "
+                    <a href=filter::export(&first, "csv") rel="external" download="">"CSV"</a>
+                    " "
+                    <a href=filter::export(&first, "json") rel="external" download="">"JSON"</a>
+                </span>
                 {(!is_first).then(|| view! { <a href=first.clone()>"First page"</a> })}
                 {move || next.get().map(|next| {
                     view! { <a href=filter::further(&first, &next) rel="next">"Next page"</a> }
