@@ -5,13 +5,12 @@ use leptos::prelude::*;
 use super::places::PLACES;
 
 /// The keys and what they do, for the panel, besides those that go to a place.
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 6] = [
     ("Ctrl K or /", "fast search"),
     ("f", "find in the list of this page"),
     ("j, k", "the next row, the one before"),
     ("Enter", "open the row"),
     ("Esc", "close what is open"),
-    ("g", "and then a letter: go to a page"),
     ("?", "show these keys"),
 ];
 
