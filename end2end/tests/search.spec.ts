@@ -107,6 +107,7 @@ test('a viewer is offered no action on a key, and told of no other', async ({ pa
 });
 
 test('settings are found and set, and letters can be turned off', async ({ page, server, complaints }) => {
+  await server.call('leases/acquire', { lease_key: 'a', owner: 'w', ttl_ms: 600_000 });
   await signIn(page, server);
   await page.keyboard.press('/');
   await page.keyboard.type('dark');
@@ -117,6 +118,21 @@ test('settings are found and set, and letters can be turned off', async ({ page,
   await page.reload();
   await expect(page.locator('html')).toHaveAttribute('data-appearance', 'dark');
   await expect(page.getByRole('status').first()).toHaveText('Live');
+
+  const height = async () => Math.round((await page.locator('.records tbody tr').first().boundingBox())!.height);
+  const regular = await height();
+  await page.keyboard.press('/');
+  await page.keyboard.type('compact');
+  await page.keyboard.press('Enter');
+  expect(await height()).toBeLessThan(regular);
+  await page.reload();
+  await expect(page.getByRole('status').first()).toHaveText('Live');
+  expect(await height()).toBeLessThan(regular);
+  await page.getByRole('button', { name: 'Account and appearance' }).click();
+  await expect(page.getByLabel('Density')).toHaveValue('compact');
+  await page.getByLabel('Density').selectOption('Roomy');
+  expect(await height()).toBeGreaterThan(regular);
+  await page.keyboard.press('Escape');
 
   await page.keyboard.press('?');
   await page.getByLabel('Keys without Ctrl').uncheck();

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use crate::ui::parts::{Shape, ShapeSheet};
 use crate::ui::shell::appearance::Appearance;
+use crate::ui::shell::choices::Choice as _;
 use crate::ui::shell::document::Preamble;
 
 /// What the form shows besides itself.

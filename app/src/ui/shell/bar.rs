@@ -4,7 +4,9 @@ use domain::Timestamp;
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
-use super::appearance::AppearanceChoice;
+use super::appearance::Appearance;
+use super::choices::control;
+use super::density::Density;
 use super::places::place_at;
 use super::search::FastSearch;
 use super::{Around, AroundResource};
@@ -111,12 +113,18 @@ fn Account(
         <div id="account" class="panel" popover="auto">
             <p class="who"><b>{name}</b><span>{role.as_str()}</span></p>
             {(!prefixes.is_empty()).then(|| view! { <p class="scope">"Keys below "{prefixes.join(", ")}</p> })}
-            <AppearanceChoice/>
+            <Choices/>
             <form method="post" action="/sign-out">
                 <button type="submit" class="button">"Sign out"</button>
             </form>
         </div>
     }
+}
+
+/// What each reader chooses for the whole console.
+#[island]
+fn Choices() -> impl IntoView {
+    view! { {control::<Appearance>()} {control::<Density>()} }
 }
 
 /// Up to two letters that stand for a name.

@@ -6,13 +6,15 @@ use leptos_meta::{HashedStylesheet, MetaTags};
 
 use super::App;
 use super::appearance::Appearance;
+use super::choices::Choice as _;
+use super::density::Density;
 
 /// The whole document. Rendered on the server only; its scripts carry the response's nonce.
 pub fn document(options: LeptosOptions) -> impl IntoView {
-    let appearance = Appearance::current();
+    let (appearance, density) = (Appearance::current(), Density::current());
     view! {
         <!DOCTYPE html>
-        <html lang="en" data-appearance=appearance.as_str()>
+        <html lang="en" data-appearance=appearance.as_str() data-density=density.as_str()>
             <head>
                 <Preamble appearance options=options.clone()/>
                 <HydrationScripts options islands=true/>

@@ -2,6 +2,8 @@
 
 pub mod appearance;
 pub mod bar;
+pub mod choices;
+pub mod density;
 pub mod document;
 pub mod keys;
 pub mod places;

@@ -6,6 +6,8 @@ use super::ranking::{Query, Searched, rank};
 use crate::api::records::{Record, RecordKind};
 use crate::ui::pages::filter::{Filter, lease_address};
 use crate::ui::shell::appearance::Appearance;
+use crate::ui::shell::choices::Choice;
+use crate::ui::shell::density::Density;
 use crate::ui::shell::places::PLACES;
 
 /// How many results are shown at the most.
@@ -78,6 +80,8 @@ pub enum Deed {
     Go(String),
     /// Sets the appearance.
     Appear(Appearance),
+    /// Sets how close together rows are.
+    Space(Density),
     /// Shows the keys.
     ShowKeys,
     /// Signs out.
@@ -145,15 +149,21 @@ pub fn fixed() -> Vec<Entry> {
         let about = format!("{} \u{b7} {}", place.group.title(), place.about);
         Entry::new(Kind::Page, place.title, about, Deed::Go(place.path.to_owned()))
     });
-    let settings = Appearance::ALL.map(|appearance| {
-        let title = format!("Appearance: {}", appearance.title());
-        Entry::new(Kind::Setting, title, "theme, colours", Deed::Appear(appearance))
-    });
+    let settings = settings("theme, colours", Deed::Appear).chain(settings("rows, lists", Deed::Space));
     let actions = [
         Entry::new(Kind::Action, "Show the keys", "keyboard, shortcuts, help", Deed::ShowKeys),
         Entry::new(Kind::Action, "Sign out", "end this session", Deed::SignOut),
     ];
     pages.chain(actions).chain(settings).collect()
+}
+
+/// All that a choice can be set to.
+fn settings<C: Choice>(about: &'static str, deed: fn(C) -> Deed) -> impl Iterator<Item = Entry> {
+    let entry = move |choice: &C| {
+        let title = format!("{}: {}", C::LABEL, choice.title());
+        Entry::new(Kind::Setting, title, about, deed(*choice))
+    };
+    C::ALL.iter().map(entry)
 }
 
 /// What operators do to a key: the words that ask for it, what it says, and its dialog on the key's page.

@@ -145,6 +145,7 @@ mod finding {
     use crate::api::records::{self, FindRequest};
     use crate::api::values::{PageSize, Prefix};
     use crate::ui::parts::numbers::grouped;
+    use crate::ui::shell::choices::Choice as _;
 
     /// So long after the last key the server is asked.
     const PAUSE: Duration = Duration::from_millis(120);
@@ -288,6 +289,10 @@ mod finding {
                 Deed::Go(address) => drop(window().location().set_href(&address)),
                 Deed::Appear(appearance) => {
                     appearance.choose();
+                    close();
+                }
+                Deed::Space(density) => {
+                    density.choose();
                     close();
                 }
                 Deed::ShowKeys => {
