@@ -163,7 +163,7 @@ test('Ctrl Enter opens another tab, and on a small screen all of it is within re
 test('ten thousand entries are ranked before the next picture', async ({ page, server }) => {
   await page.addInitScript(() => {
     const names = [...Array(10_000).keys()].map((n) => `l${['nightly', 'hourly', 'mail', 'search'][n % 4]}/${n % 97}/job-${n}`);
-    localStorage.setItem('recent', names.join('\n'));
+    localStorage.setItem('recent/bootstrap/', names.join('\n'));
   });
   await signIn(page, server);
   await page.keyboard.press('/');

@@ -51,6 +51,7 @@ impl RecordsBackend for Records {
                 cursor: None,
                 count: false,
             };
+            // It waits until the read models have what was committed before; for the names as well.
             let listed = self.engine.list(query).await.map_err(of_fault)?;
             let leases = listed.page.rows.into_iter().map(|row| {
                 let lease = Lease::at(row.lease_key, &row.lease, listed.server_time);

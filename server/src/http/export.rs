@@ -1,14 +1,15 @@
 //! `/core/export/leases.csv` and `.json`: all leases that a filter of the console finds, as a file.
 //!
-//! It is read and sent page by page: a million leases need no more memory than one page, here or in the database. By key, whatever the
-//! order of the list: keys never move, so that none is left out or told twice while others change. Each line is as of when it was read.
+//! It is read and sent page by page: a million leases need no more memory than two pages, here or in the database. By key, or those that
+//! ended by when they were granted, whatever the order of the list: neither ever changes, so that none is left out or told twice while
+//! others change, and an index leads to each page. Each line is as of when it was read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use app::api::ApiError;
 use app::api::exchange::Exchange;
-use app::api::leases::{Lease, ListRequest, Sort};
+use app::api::leases::{Lease, ListRequest, Sort, Status};
 use app::api::page::Page;
 use app::api::values::PageSize;
 use app::ui::pages::filter::{EXPORT, Filter, QUERY};
@@ -62,7 +63,7 @@ async fn export(
     Path(format): Path<String>,
     request: Request,
 ) -> Response {
-    let Passed { id, caller, .. } = passed;
+    let Passed { id, caller, secret } = passed;
     if caller.is_none() {
         let is_browser = problem::wants_page(request.headers());
         return if is_browser { Redirect::to("/sign-in").into_response() } else { problem::unauthenticated(&request) };
@@ -77,8 +78,16 @@ async fn export(
     let refused = |error: ApiError| error.into_response(Some(Box::from(&*id.0)));
     let asked = Filter::parse(&typed, None).and_then(|filter| filter.request(None));
     let request = match asked {
-        Ok(request) => ListRequest { sort: Some(Sort::LeaseKey), limit: PAGE, count: None, ..request },
+        Ok(request) => {
+            // A list of those that ended is one of grants, which are in the order of their tokens.
+            let by_key = request.status.is_none_or(Status::is_alive);
+            let sort = Some(if by_key { Sort::LeaseKey } else { Sort::AcquiredAt });
+            ListRequest { sort, limit: PAGE, count: None, ..request }
+        }
         Err(wrong) => return refused(ApiError::invalid(QUERY, wrong)),
+    };
+    let Ok(place) = Arc::clone(&http.limits.exports).try_acquire_owned() else {
+        return refused(ApiError::new("overloaded", "too many files are being sent").retry_after_ms(5_000));
     };
     let exchange = Exchange::new(Arc::clone(&http.backends), caller, id.clone(), None, "");
     // Whatever is wrong with all of it shows before anything is sent.
@@ -92,17 +101,22 @@ async fn export(
         (header::CONTENT_DISPOSITION, name),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
-    let pages = stream::try_unfold(Some((first, true)), move |page| {
-        let (exchange, request) = (exchange.clone(), request.clone());
+    let pages = stream::try_unfold(Some((first, true, place)), move |page| {
+        let (exchange, request, http, secret) = (exchange.clone(), request.clone(), Arc::clone(&http), secret.clone());
         async move {
-            let Some((page, is_first)) = page else { return Ok(None) };
+            let Some((page, is_first, place)) = page else { return Ok(None) };
+            let is_known = |secret| http.engine.directory().authenticate(secret, http.engine.now()).is_some();
+            if !secret.as_deref().is_some_and(is_known) {
+                // A file takes as long as its reader, and a token may be revoked meanwhile.
+                return Err(ApiError::unauthenticated());
+            }
             let piece = format.write(&page, is_first)?;
             let next = match page.next {
                 None => None,
                 // What fails now breaks the answer off, so that nobody takes a part for the whole.
                 cursor => {
                     let request = ListRequest { cursor, ..request };
-                    Some((exchange.backends().leases.list(&exchange, request).await?, false))
+                    Some((exchange.backends().leases.list(&exchange, request).await?, false, place))
                 }
             };
             Ok::<_, ApiError>(Some((Bytes::from(piece), next)))
@@ -179,13 +193,27 @@ fn cells(lease: &Lease) -> Vec<Cow<'_, str>> {
     ]
 }
 
-/// Spreadsheets take what begins like a formula for one, whoever wrote it: an apostrophe before it keeps it a text.
+/// Spreadsheets take what begins like a formula for one, whoever wrote it: an apostrophe before it keeps it a text. Some of them part cells
+/// at semicolons, too.
 fn plain(cell: &str) -> Cow<'_, str> {
-    if cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) {
-        Cow::Owned(format!("'{cell}"))
-    } else {
-        Cow::Borrowed(cell)
+    let mut begins = true;
+    let mut guarded = String::new();
+    for (at, letter) in cell.char_indices() {
+        if begins && matches!(letter, '=' | '+' | '-' | '@' | '\t' | '\r' | '\n') {
+            if guarded.is_empty() {
+                guarded.push_str(&cell[..at]);
+            }
+            guarded.push('\'');
+            guarded.push(letter);
+            begins = false;
+            continue;
+        }
+        begins = letter == ';' || (begins && letter == ' ');
+        if !guarded.is_empty() {
+            guarded.push(letter);
+        }
     }
+    if guarded.is_empty() { Cow::Borrowed(cell) } else { Cow::Owned(guarded) }
 }
 
 /// Lines of RFC 4180.
@@ -203,9 +231,10 @@ mod tests {
 
     #[test]
     fn what_begins_like_a_formula_stays_a_text_and_quotes_are_doubled() {
-        let cells = ["a", "", "=1+1", "-2", "x,y", "say \"so\"", "@SUM(A1)", "\tx", "a=b"].map(Cow::Borrowed);
+        let cells =
+            ["a", "", "=1+1", "-2", "x,y", "say \"so\"", "@SUM(A1)", "\tx", "a=b", "w; =1;b"].map(Cow::Borrowed);
         let written = table(std::iter::once(cells.to_vec())).unwrap();
-        let expected = "a,,'=1+1,'-2,\"x,y\",\"say \"\"so\"\"\",'@SUM(A1),'\tx,a=b\r\n";
+        let expected = "a,,'=1+1,'-2,\"x,y\",\"say \"\"so\"\"\",'@SUM(A1),'\tx,a=b,w; '=1;b\r\n";
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }
 }

@@ -52,6 +52,8 @@ const MOST_REQUESTS: usize = 12_000;
 const MOST_LARGE_BODIES: usize = 64;
 /// The most open event streams.
 const MOST_STREAMS: usize = 1_000;
+/// The most files under way.
+const MOST_EXPORTS: usize = 8;
 /// The most open connections.
 pub(crate) const MOST_CONNECTIONS: usize = 16_000;
 
@@ -71,6 +73,7 @@ struct Limits {
     requests: Arc<Semaphore>,
     large_bodies: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
 }
 
 impl Http {
@@ -85,6 +88,7 @@ impl Http {
             requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
             large_bodies: Arc::new(Semaphore::new(MOST_LARGE_BODIES)),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+            exports: Arc::new(Semaphore::new(MOST_EXPORTS)),
         };
         Self { engine, backends, stopping, ids: RequestIds::new(), metrics, limits, public_origin }
     }

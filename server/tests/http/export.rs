@@ -48,6 +48,28 @@ async fn all_that_a_filter_finds_is_in_the_file_however_many_pages_that_is() {
 }
 
 #[tokio::test]
+async fn of_leases_that_ended_every_one_is_in_the_file_and_not_only_the_last_of_its_key() {
+    let test = Test::start().await;
+    let client = test.client();
+    for _ in 0..2 {
+        let acquire = |n: i32| json!({"acquire": {"lease_key": format!("k{n}"), "owner": "w"}});
+        let taken =
+            client.post("leases/batch", json!({"operations": (0..300).map(acquire).collect::<Vec<_>>()})).await.ok();
+        let release = |result: &Value| {
+            let lease = &result["ok"];
+            json!({"release": {"lease_key": lease["lease_key"], "lease_id": lease["lease_id"]}})
+        };
+        let releases: Vec<Value> = taken["results"].as_array().unwrap().iter().map(release).collect();
+        client.post("leases/batch", json!({"operations": releases})).await.ok();
+    }
+    let (answer, _) = file(&client, "/core/export/leases.json?q=status%3Areleased").await;
+    let leases = answer.ok();
+    let tokens: Vec<u64> =
+        leases.as_array().unwrap().iter().map(|one| one["fencing_token"].as_u64().unwrap()).collect();
+    assert_eq!((tokens.len(), tokens.is_sorted_by(|earlier, later| earlier < later)), (600, true));
+}
+
+#[tokio::test]
 async fn no_name_is_a_formula_in_a_spreadsheet() {
     let test = Test::start().await;
     let request = json!({"lease_key": "=HYPERLINK(\"x\")", "owner": "@SUM(A1)", "job_key": "+1", "subjects": ["a:b", "c:d e"],

@@ -109,9 +109,9 @@ pub fn Records(
             <p class="pages">
                 <span class="files">
                     "All as "
-                    <a href=filter::export(&first, "csv") rel="external" download="">"CSV"</a>
+                    <a href=filter::export(&first, "csv") rel="external">"CSV"</a>
                     " "
-                    <a href=filter::export(&first, "json") rel="external" download="">"JSON"</a>
+                    <a href=filter::export(&first, "json") rel="external">"JSON"</a>
                 </span>
                 {(!is_first).then(|| view! { <a href=first.clone()>"First page"</a> })}
                 {move || next.get().map(|next| {

@@ -36,7 +36,7 @@ pub fn Bar() -> impl IntoView {
             <Suspense>
                 {move || Suspend::new(async move {
                     around.await.ok().map(|Around { session, .. }| view! {
-                        <FastSearch role=session.role/>
+                        <FastSearch role=session.role reader=format!("{}/{}", session.name, session.prefixes.join(" "))/>
                         <Freshness read_at=session.server_time/>
                         <Account session/>
                     })

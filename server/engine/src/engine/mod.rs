@@ -406,12 +406,12 @@ impl Engine {
         self.0.reading.counters(prefixes, server_time).await.map_err(unavailable)
     }
 
-    /// At most `limit` names of owners, jobs or subjects that begin so, in their order. They are those of all keys.
+    /// At most `limit` names of owners, jobs or subjects that begin so, in their order. They are those of all keys, as far as the read models
+    /// have come.
     ///
     /// # Errors
     /// If the database fails.
     pub async fn names(&self, of: Named, prefix: String, limit: u32) -> Result<Vec<String>, Fault> {
-        self.settled().await?;
         self.0.reading.names(of, prefix, limit).await.map_err(unavailable)
     }
 

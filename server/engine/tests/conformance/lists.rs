@@ -205,6 +205,8 @@ async fn names_are_found_by_their_beginning_each_once_and_in_their_order() {
         let lease = fixture.acquire_with(&format!("k{}", n % 7), request).await.unwrap();
         fixture.release(&lease).await.unwrap();
     }
+    // Names are as far as lists have come.
+    fixture.engine.list(all()).await.unwrap();
     let names = async |of, prefix: &str, limit| fixture.engine.names(of, prefix.to_owned(), limit).await.unwrap();
     assert_eq!(names(Named::Owner, "w", 10).await, ["w0", "w1", "w2"]);
     assert_eq!(names(Named::Owner, "w1", 10).await, ["w1"]);
@@ -213,4 +215,26 @@ async fn names_are_found_by_their_beginning_each_once_and_in_their_order() {
     assert_eq!(names(Named::Subject, "customer:", 10).await, [0, 1, 2, 3, 4].map(|n| format!("customer:c{n}")));
     assert_eq!(names(Named::Subject, "customer:", 2).await, ["customer:c0", "customer:c1"]);
     assert_eq!(names(Named::Subject, "x", 2).await, ["x:\u{10ffff}"]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_granted_anew_between_two_pages_is_on_one_of_them() {
+    let fixture = Fixture::new().await;
+    for n in 0..9 {
+        let lease = fixture.acquire(&format!("k{n}"), "one").await.unwrap();
+        fixture.release(&lease).await.unwrap();
+    }
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    loop {
+        let listed = fixture.engine.list(ListQuery { limit: 2, cursor, ..all() }).await.unwrap();
+        let page: Vec<String> = listed.page.rows.iter().map(|row| row.lease_key.as_str().to_owned()).collect();
+        let last = page.last().cloned();
+        seen.extend(page);
+        cursor = listed.page.next;
+        if cursor.is_none() {
+            break;
+        }
+        fixture.acquire(&last.unwrap(), "two").await.unwrap();
+    }
+    assert_eq!(seen, (0..9).map(|n| format!("k{n}")).collect::<Vec<_>>());
 }

@@ -21,15 +21,17 @@ pub const PATH: &str = "/core/find";
 pub fn FastSearch(
     /// What the reader may do.
     role: Role,
+    /// Who that is, and what they may see: what was opened before is told to nobody else.
+    reader: String,
 ) -> impl IntoView {
     let typed = RwSignal::new(String::new());
     let found = RwSignal::new(Vec::<Entry>::new());
     let chosen = RwSignal::new(0_usize);
     let words = RwSignal::new(String::new());
     #[cfg(feature = "hydrate")]
-    let search = finding::Finding::new(role, typed, found, chosen, words);
+    let search = finding::Finding::new(role, reader, typed, found, chosen, words);
     #[cfg(not(feature = "hydrate"))]
-    let _ = role;
+    let _ = (role, reader);
     // Which one is chosen is marked apart from them, and events reach the list and not each of them: they are drawn anew with every key.
     let options = move || {
         let options = found.get().into_iter().enumerate().map(|(place, Entry { kind, title, about, .. })| {
@@ -140,7 +142,7 @@ mod finding {
     use web_sys::{Element, EventTarget, HtmlDialogElement, HtmlFormElement, HtmlInputElement};
 
     use super::entries::{Deed, Entry, Kind, MOST, answers, fixed, verb};
-    use super::recent;
+    use super::recent::Recent;
     use crate::api::leases::{self, ListRequest, Sort};
     use crate::api::records::{self, FindRequest};
     use crate::api::values::{PageSize, Prefix};
@@ -167,6 +169,7 @@ mod finding {
         found: RwSignal<Vec<Entry>>,
         chosen: RwSignal<usize>,
         words: RwSignal<String>,
+        recent: StoredValue<Recent>,
         known: StoredValue<Vec<Entry>>,
         /// Where each is among them.
         places: StoredValue<BTreeMap<(Kind, String), usize>>,
@@ -178,12 +181,14 @@ mod finding {
     impl Finding {
         pub(super) fn new(
             role: Role,
+            reader: String,
             typed: RwSignal<String>,
             found: RwSignal<Vec<Entry>>,
             chosen: RwSignal<usize>,
             words: RwSignal<String>,
         ) -> Self {
-            recent::note_page();
+            let recent = StoredValue::new(Recent::of(&reader));
+            recent.with_value(Recent::note_page);
             Effect::new(move || {
                 found.track();
                 // When they are drawn.
@@ -195,6 +200,7 @@ mod finding {
                 found,
                 chosen,
                 words,
+                recent,
                 known: StoredValue::new(Vec::new()),
                 places: StoredValue::new(BTreeMap::new()),
                 timer: StoredValue::new(None),
@@ -213,7 +219,8 @@ mod finding {
                 return;
             }
             if self.known.read_value().is_empty() {
-                self.learn(recent::all().map(|(kind, name)| Entry::record(kind, &name, "opened before")));
+                let recent = self.recent.with_value(Recent::all);
+                self.learn(recent.into_iter().map(|(kind, name)| Entry::record(kind, &name, "opened before")));
                 self.learn(on_this_page());
                 self.learn_latest();
             }
@@ -276,7 +283,7 @@ mod finding {
         pub(super) fn choose(self, place: usize, in_new_tab: bool) {
             let Some(entry) = self.found.read_untracked().get(place).cloned() else { return };
             if entry.kind.is_name() {
-                recent::note(entry.kind, &entry.title);
+                self.recent.with_value(|recent| recent.note(entry.kind, &entry.title));
             }
             let close = || {
                 if let Some(dialog) = find::<HtmlDialogElement>("#find") {
@@ -350,6 +357,12 @@ mod finding {
                 answers(&typed, &known, self.role)
             };
             let count = found.len();
+            // What the reader has gone to stays chosen, wherever it is now.
+            let at = self.chosen.get_untracked();
+            let old = (at > 0)
+                .then(|| self.found.read_untracked().get(at).map(|entry| (entry.kind, entry.title.clone())))
+                .flatten();
+            let at = old.and_then(|old| found.iter().position(|entry| (entry.kind, &entry.title) == (old.0, &old.1)));
             self.words.set(match count {
                 _ if typed.trim().is_empty() => {
                     format!("{} known here; others are looked up as you type", grouped(known.len() as u64))
@@ -358,10 +371,8 @@ mod finding {
                 MOST => format!("The best {MOST} of {} known here", grouped(known.len() as u64)),
                 _ => format!("{count} found"),
             });
+            self.chosen.set(at.unwrap_or(0));
             self.found.set(found);
-            if self.chosen.get_untracked() >= count {
-                self.chosen.set(0);
-            }
         }
 
         fn ask_soon(self) {

@@ -116,6 +116,8 @@ pub struct PostgresTx<'s> {
     now: Timestamp,
     /// What the database told of the time after keys were locked, and when so much had elapsed, in microseconds.
     told: (i64, i64),
+    /// Whether there is no other node.
+    is_alone: bool,
     /// What the rows of the locked keys were.
     rows: HashMap<LeaseKey, Row>,
     tokens: Tokens,
@@ -132,7 +134,7 @@ pub struct PostgresTx<'s> {
 struct Row {
     /// Whether it is in the database already.
     is_there: bool,
-    /// Whether another node wrote it last, as far as is known, which may decide by its memory of it.
+    /// Whether another node wrote it last, as far as is known, or another lane may have; which may decide by its memory of it.
     is_others: bool,
     /// How often its queue has changed.
     queue: i64,
@@ -188,6 +190,7 @@ impl<'s> PostgresTx<'s> {
             link: Link::none(&store.via),
             now: store.clock().now(),
             told: (0, 0),
+            is_alone: false,
             rows: HashMap::new(),
             tokens: Tokens::new(),
             is_short: false,
@@ -254,8 +257,11 @@ impl<'s> PostgresTx<'s> {
     }
 
     /// Keeps keys until the database has come to the time as of which they are told of, by which this node's clock may be ahead of it:
-    /// whoever has them locked next would decide by an earlier one. A clock that was set back is not waited for.
+    /// another node that has them locked next would decide by an earlier one. A clock that was set back is not waited for.
     async fn come_to_now(&self) {
+        if self.is_alone {
+            return;
+        }
         let (told, heard) = self.told;
         let before = self.now.as_micros() - told - (self.store.clock().elapsed() - heard);
         if (1..=optimistic::MOST_BEFORE).contains(&before) {
@@ -303,9 +309,7 @@ impl<'s> PostgresTx<'s> {
             }
             written.taken_by = Some(transaction(by)?);
         }
-        if self.rows.values().any(|row| row.is_there) {
-            self.come_to_now().await;
-        }
+        self.come_to_now().await;
         Ok(written)
     }
 
@@ -325,7 +329,10 @@ impl<'s> PostgresTx<'s> {
             return Ok(written);
         }
         let flush = self.store.metrics.flush();
-        link.try_commit().await?;
+        if let Err(failed) = link.try_commit().await {
+            // Of what was only told nothing is lost.
+            return Err(if batch.is_empty() { CommitError::RolledBack(StoreError::Overtaken) } else { failed.into() });
+        }
         if !batch.is_empty() {
             flush.observe();
         }
@@ -459,8 +466,8 @@ impl Tx for PostgresTx<'_> {
         let mut with_waiters = Vec::new();
         let mut versions = HashMap::with_capacity(names.len());
         let mut others = HashSet::new();
-        // Where there is no other node there is nobody who would decide by an earlier time.
-        let is_alone = read.nodes.iter().flatten().all(|node| *node == self.store.node());
+        // Where there is no other node there is nobody who would decide by an earlier time, but for the lane that goes by memory.
+        self.is_alone = read.nodes.iter().flatten().all(|node| *node == self.store.node());
         for (lease_key, state, seen, waiting, version, by) in read.rows() {
             let mut state: KeyState = serde_json::from_str(&state)
                 .map_err(|error| StoreError::corrupt(format_args!("the state of {lease_key}: {error}")))?;
@@ -473,7 +480,7 @@ impl Tx for PostgresTx<'_> {
                 with_waiters.push((key.clone(), version));
             }
             versions.insert(key.clone(), version);
-            if !is_alone && !self.store.recent.is_mine(&key, transaction(by)?) {
+            if needs.patient || (!self.is_alone && !self.store.recent.is_mine(&key, transaction(by)?)) {
                 others.insert(key.clone());
             }
             let mut room = Room::new(key);

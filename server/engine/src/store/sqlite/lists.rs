@@ -229,6 +229,10 @@ fn in_order(sql: &mut QueryBuilder<Sqlite>, query: &ListQuery, way: Way) {
             SortField::AcquiredAt => {
                 sql.push(plus).push(token).push(beyond).push_bind(cursor.token);
             }
+            SortField::LeaseKey if query.current_only => {
+                // Each key once, were it granted anew since.
+                sql.push(plus).push(column).push(beyond).push_bind(cursor.lease_key.clone());
+            }
             SortField::LeaseKey => {
                 sql.push("(").push(plus).push(column).push(", ").push(token).push(")").push(beyond).push("(");
                 sql.push_bind(cursor.lease_key.clone()).push(", ").push_bind(cursor.token).push(")");
