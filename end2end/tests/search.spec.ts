@@ -94,8 +94,18 @@ test('a viewer is offered no action on a key, and told of no other', async ({ pa
   await server.call('leases/acquire', { lease_key: 'a/report', owner: 'w', ttl_ms: 600_000 });
   await server.call('leases/acquire', { lease_key: 'b/report', owner: 'reporter', ttl_ms: 600_000 });
   const made = await server.call('tokens/create', { name: 'eyes', role: 'viewer', prefixes: ['a/'] });
+  // Nor of what somebody else opened in this browser.
+  await signIn(page, server);
+  await page.goto(`${server.url}/core/leases/b%2Freport`);
+  await expect(page.getByRole('status').first()).toHaveText('Live');
+  await page.keyboard.press('/');
+  await expect(page.getByRole('option').first()).toContainText('b/report');
+  await page.context().clearCookies();
+
   await signIn(page, server, made.body.token);
   await page.keyboard.press('/');
+  await expect(page.getByRole('option', { name: 'a/report' })).toBeVisible();
+  await expect(page.getByRole('option', { name: 'b/report' })).toHaveCount(0);
   await page.keyboard.type('report');
   await expect(page.getByRole('option', { name: 'a/report' })).toBeVisible();
   await page.waitForTimeout(500);
