@@ -1,17 +1,18 @@
 //! Records of all kinds by the beginning of their names.
 
 use app::api::exchange::Exchange;
-use app::api::leases::Lease;
+use app::api::leases::ListRequest;
 use app::api::records::{FindRequest, Record, RecordKind, Records as Found, RecordsBackend};
+use app::api::values::PageSize;
 use app::api::{ApiError, Pending};
 use domain::Role;
 use engine::Engine;
-use engine::reading::{ListQuery, Named, Sort, SortField};
+use engine::reading::Named;
 
 use super::problems::of_fault;
 
 /// How many of each kind, if the request does not say.
-const DEFAULT: u32 = 10;
+const DEFAULT: Option<PageSize> = PageSize::new(10);
 
 /// The kinds of subjects that people look for without naming the kind.
 const KINDS: [&str; 3] = ["customer:", "license:", "invoice:"];
@@ -35,32 +36,17 @@ impl Records {
 impl RecordsBackend for Records {
     fn find<'a>(&'a self, exchange: &'a Exchange, request: FindRequest) -> Pending<'a, Found> {
         Box::pin(async move {
+            let FindRequest { prefix, limit } = request;
             let caller = exchange.require(Role::Viewer)?;
-            let prefix = String::from(request.prefix);
-            let limit = request.limit.map_or(DEFAULT, |limit| u32::from(limit.get()));
-            let query = ListQuery {
-                current_only: true,
-                prefix: Some(prefix.clone()),
-                allowed_prefixes: caller.prefixes.iter().map(ToString::to_string).collect(),
-                owner: None,
-                job_key: None,
-                subject: None,
-                status: None,
-                sort: Sort { field: SortField::LeaseKey, descending: false },
-                limit,
-                cursor: None,
-                count: false,
-            };
+            let list = ListRequest { prefix: Some(prefix.clone()), limit: limit.or(DEFAULT), ..ListRequest::default() };
+            let (prefix, limit) = (String::from(prefix), list.limit.map_or(0, |limit| u32::from(limit.get())));
             // It waits until the read models have what was committed before; for the names as well.
-            let listed = self.engine.list(query).await.map_err(of_fault)?;
-            let leases = listed.page.rows.into_iter().map(|row| {
-                let lease = Lease::at(row.lease_key, &row.lease, listed.server_time);
-                Record {
-                    kind: RecordKind::Lease,
-                    name: lease.lease_key.to_string(),
-                    status: Some(lease.status),
-                    owner: Some(lease.owner.to_string()),
-                }
+            let listed = exchange.backends().leases.list(exchange, list).await?;
+            let leases = listed.items.into_iter().map(|lease| Record {
+                kind: RecordKind::Lease,
+                name: lease.lease_key.to_string(),
+                status: Some(lease.status),
+                owner: Some(lease.owner.to_string()),
             });
             let mut items: Vec<Record> = leases.collect();
             // Owners, jobs and subjects are those of all keys: their names may tell of keys that the caller may not see.

@@ -144,7 +144,7 @@ impl Stream {
             self.write(&lines, &mut text);
             if !text.is_empty() {
                 self.quiet_until = quiet_until();
-                return self.still_allowed().then_some((Ok(Bytes::from(text)), self));
+                return self.http.still_knows(self.secret.as_deref()).then_some((Ok(Bytes::from(text)), self));
             }
             if !lines.is_empty() {
                 continue;
@@ -156,7 +156,7 @@ impl Stream {
                     self.quiet_until = quiet_until();
                     // With the id, so that a client whose keys are quiet does not fall behind what is kept.
                     let text = format!(": quiet\nid: {}\n\n", self.id());
-                    return self.still_allowed().then_some((Ok(Bytes::from(text)), self));
+                    return self.http.still_knows(self.secret.as_deref()).then_some((Ok(Bytes::from(text)), self));
                 }
             }
         }
@@ -192,13 +192,6 @@ impl Stream {
 
     fn id(&self) -> String {
         format!("{}-{}-{}", self.http.engine.timeline().epoch(), self.after.0, mark(&self.hash))
-    }
-
-    /// Whether the token or session is still good: streams live long, and either may be revoked meanwhile.
-    fn still_allowed(&self) -> bool {
-        let engine = &self.http.engine;
-        let is_known = |secret| engine.directory().authenticate(secret, engine.now()).is_some();
-        self.secret.as_deref().is_some_and(is_known)
     }
 }
 

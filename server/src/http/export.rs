@@ -105,9 +105,7 @@ async fn export(
         let (exchange, request, http, secret) = (exchange.clone(), request.clone(), Arc::clone(&http), secret.clone());
         async move {
             let Some((page, is_first, place)) = page else { return Ok(None) };
-            let is_known = |secret| http.engine.directory().authenticate(secret, http.engine.now()).is_some();
-            if !secret.as_deref().is_some_and(is_known) {
-                // A file takes as long as its reader, and a token may be revoked meanwhile.
+            if !http.still_knows(secret.as_deref()) {
                 return Err(ApiError::unauthenticated());
             }
             let piece = format.write(&page, is_first)?;

@@ -98,6 +98,12 @@ impl Http {
         self.public_origin.as_deref().is_some_and(|origin| origin.starts_with("https://"))
     }
 
+    /// Whether the token or session is still good: what is sent piece by piece takes long, and either may be revoked meanwhile.
+    fn still_knows(&self, secret: Option<&str>) -> bool {
+        let is_known = |secret| self.engine.directory().authenticate(secret, self.engine.now()).is_some();
+        secret.is_some_and(is_known)
+    }
+
     /// Whose secret this is, if it is good now.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use leptos_router::hooks::use_query_map;
 
 use crate::api::ApiError;
 use crate::api::records::{self, FindRequest};
-use crate::api::values::{PageSize, Prefix};
+use crate::api::values::PageSize;
 use crate::ui::parts::Unreadable;
 use crate::ui::shell::search::PATH;
-use crate::ui::shell::search::entries::{Entry, answers, fixed, verb};
+use crate::ui::shell::search::entries::{Entry, answers, beginning, fixed};
 use crate::ui::shell::{Around, AroundResource};
 
 /// How many records of each kind.
@@ -60,8 +60,7 @@ pub fn FindPage() -> impl IntoView {
 /// What answers, from the pages and the server's records.
 async fn found(typed: &str, role: Role) -> Result<Vec<Entry>, ApiError> {
     let mut entries = fixed();
-    let name = verb(typed).map_or(typed.trim(), |(_, _, rest)| rest);
-    if let Ok(prefix) = Prefix::parse(name) {
+    if let Some(prefix) = beginning(typed) {
         let records = records::find(FindRequest { prefix, limit: ASKED }).await?;
         entries.extend(records.items.iter().map(Entry::from));
     }

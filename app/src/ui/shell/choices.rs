@@ -65,6 +65,8 @@ pub trait Choice: Copy + Default + PartialEq + 'static {
 fn keep(name: &str, text: &str) {
     use leptos::wasm_bindgen::JsCast;
 
+    use super::browser::find;
+
     let document = document();
     if let Some(root) = document.document_element() {
         // Neither can fail: the name is a fixed attribute, the value one of a few words.
@@ -74,8 +76,7 @@ fn keep(name: &str, text: &str) {
         let _ = document.set_cookie(&format!("{name}={text}; Path=/; Max-Age=31536000; SameSite=Lax"));
     }
     // The choice may have been made elsewhere.
-    let field = document.query_selector(&format!("select[name={name}]")).ok().flatten();
-    if let Some(field) = field.and_then(|field| field.dyn_into::<web_sys::HtmlSelectElement>().ok()) {
+    if let Some(field) = find::<web_sys::HtmlSelectElement>(&format!("select[name={name}]")) {
         field.set_value(text);
     }
 }

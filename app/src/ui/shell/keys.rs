@@ -59,6 +59,7 @@ mod listening {
     use web_sys::{Element, HtmlDialogElement, HtmlElement, HtmlInputElement, KeyboardEvent};
 
     use super::PLACES;
+    use crate::ui::shell::browser::{find, storage};
 
     /// What is kept in the browser's storage if letters do nothing.
     const OFF: &str = "single-keys-off";
@@ -115,12 +116,11 @@ mod listening {
 
     /// Whether a letter by itself does anything. A browser that keeps nothing lets them.
     fn are_letters_allowed() -> bool {
-        let storage = window().local_storage().ok().flatten();
-        storage.is_none_or(|storage| storage.get_item(OFF).ok().flatten().is_none())
+        storage().is_none_or(|storage| storage.get_item(OFF).ok().flatten().is_none())
     }
 
     pub(super) fn allow_letters(allowed: bool) {
-        if let Some(storage) = window().local_storage().ok().flatten() {
+        if let Some(storage) = storage() {
             let _ = if allowed { storage.remove_item(OFF) } else { storage.set_item(OFF, "") };
         }
     }
@@ -129,10 +129,6 @@ mod listening {
         if let Some(field) = find::<HtmlElement>("#fast-search") {
             field.click();
         }
-    }
-
-    fn find<T: JsCast>(selector: &str) -> Option<T> {
-        document().query_selector(selector).ok()??.dyn_into().ok()
     }
 
     fn go(address: &str) {

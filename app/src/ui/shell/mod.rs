@@ -2,6 +2,8 @@
 
 pub mod appearance;
 pub mod bar;
+#[cfg(feature = "hydrate")]
+mod browser;
 pub mod choices;
 pub mod density;
 pub mod document;

@@ -3,7 +3,9 @@
 use domain::Role;
 
 use super::ranking::{Query, Searched, rank};
+use crate::api::leases::Status;
 use crate::api::records::{Record, RecordKind};
+use crate::api::values::Prefix;
 use crate::ui::pages::filter::{Filter, lease_address};
 use crate::ui::shell::appearance::Appearance;
 use crate::ui::shell::choices::Choice;
@@ -121,6 +123,12 @@ impl Entry {
         Self::new(kind, name, about, Deed::Go(address))
     }
 
+    /// A key with what its last lease is, and whose.
+    #[must_use]
+    pub fn lease(key: &str, status: Status, owner: &str) -> Self {
+        Self::record(Kind::Lease, key, &format!("{} \u{b7} {owner}", status.as_str()))
+    }
+
     /// The address that it goes to, if it goes anywhere.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
@@ -133,11 +141,10 @@ impl Entry {
 
 impl From<&Record> for Entry {
     fn from(record: &Record) -> Self {
-        let about = match (record.status, &record.owner) {
-            (Some(status), Some(owner)) => format!("{} \u{b7} {owner}", status.as_str()),
-            _ => String::new(),
-        };
-        Self::record(record.kind.into(), &record.name, &about)
+        match (record.status, &record.owner) {
+            (Some(status), Some(owner)) => Self::lease(&record.name, status, owner),
+            _ => Self::record(record.kind.into(), &record.name, ""),
+        }
     }
 }
 
@@ -175,8 +182,7 @@ const VERBS: [(&[&str], &str, &str); 4] = [
 ];
 
 /// A query that begins with what to do, such as `break nightly/`: what that says, the dialog for it, and the rest.
-#[must_use]
-pub fn verb(typed: &str) -> Option<(&'static str, &'static str, &str)> {
+fn verb(typed: &str) -> Option<(&'static str, &'static str, &str)> {
     let (word, rest) = typed.trim_start().split_once(char::is_whitespace)?;
     let word = word.to_lowercase();
     if word.len() < 3 {
@@ -184,6 +190,12 @@ pub fn verb(typed: &str) -> Option<(&'static str, &'static str, &str)> {
     }
     let (_, title, dialog) = VERBS.iter().find(|(words, ..)| words.iter().any(|known| known.starts_with(&word)))?;
     Some((title, dialog, rest.trim()))
+}
+
+/// The beginning of the names that a query looks for: all of it, or what comes after what to do.
+#[must_use]
+pub fn beginning(typed: &str) -> Option<Prefix> {
+    Prefix::parse(verb(typed).map_or(typed.trim(), |(_, _, rest)| rest)).ok()
 }
 
 /// The address at which a key's page opens a dialog of its own.

@@ -141,12 +141,13 @@ mod finding {
     use leptos::wasm_bindgen::JsCast;
     use web_sys::{Element, EventTarget, HtmlDialogElement, HtmlFormElement, HtmlInputElement};
 
-    use super::entries::{Deed, Entry, Kind, MOST, answers, fixed, verb};
+    use super::entries::{Deed, Entry, Kind, MOST, answers, beginning, fixed};
     use super::recent::Recent;
     use crate::api::leases::{self, ListRequest, Sort};
     use crate::api::records::{self, FindRequest};
-    use crate::api::values::{PageSize, Prefix};
+    use crate::api::values::PageSize;
     use crate::ui::parts::numbers::grouped;
+    use crate::ui::shell::browser::find;
     use crate::ui::shell::choices::Choice as _;
 
     /// So long after the last key the server is asked.
@@ -337,10 +338,8 @@ mod finding {
             let request = ListRequest { sort: Some(Sort::UpdatedAtDown), limit: LATEST, ..ListRequest::default() };
             spawn_local(async move {
                 if let Ok(page) = leases::list(request).await {
-                    self.learn(page.items.iter().map(|lease| {
-                        let about = format!("{} \u{b7} {}", lease.status.as_str(), lease.owner);
-                        Entry::record(Kind::Lease, lease.lease_key.as_str(), &about)
-                    }));
+                    let leases = page.items.iter();
+                    self.learn(leases.map(|one| Entry::lease(one.lease_key.as_str(), one.status, one.owner.as_str())));
                     self.rank();
                 }
             });
@@ -386,8 +385,7 @@ mod finding {
         /// Asks the server for records that begin so.
         fn ask(self) {
             let typed = self.typed.get_untracked();
-            let text = verb(&typed).map_or(typed.trim(), |(_, _, rest)| rest);
-            let Ok(prefix) = Prefix::parse(text) else { return };
+            let Some(prefix) = beginning(&typed) else { return };
             let question = self.question.get_value();
             spawn_local(async move {
                 let answer = records::find(FindRequest { prefix, limit: ASKED }).await;
@@ -428,9 +426,5 @@ mod finding {
         let Ok(links) = document().query_selector_all("tbody th a[href^='/core/leases']") else { return Vec::new() };
         let names = (0..links.length()).filter_map(|place| links.item(place)?.text_content());
         names.map(|name| Entry::record(Kind::Lease, name.trim(), "on this page")).collect()
-    }
-
-    fn find<T: JsCast>(selector: &str) -> Option<T> {
-        document().query_selector(selector).ok()??.dyn_into().ok()
     }
 }

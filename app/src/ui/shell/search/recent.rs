@@ -5,16 +5,13 @@ use web_sys::Storage;
 
 use super::entries::Kind;
 use crate::ui::pages::lease;
+use crate::ui::shell::browser::storage;
 
 /// So many are kept.
 const MOST: usize = 10_000;
 
 /// The kinds that are kept, by the letter before the name.
 const KINDS: [(char, Kind); 4] = [('l', Kind::Lease), ('o', Kind::Owner), ('j', Kind::Job), ('s', Kind::Subject)];
-
-fn storage() -> Option<Storage> {
-    window().local_storage().ok()?
-}
 
 /// What one reader opened.
 pub(super) struct Recent {

@@ -464,8 +464,6 @@ impl Tx for PostgresTx<'_> {
 
         let mut rooms = Vec::with_capacity(names.len());
         let mut with_waiters = Vec::new();
-        let mut versions = HashMap::with_capacity(names.len());
-        let mut others = HashSet::new();
         // Where there is no other node there is nobody who would decide by an earlier time, but for the lane that goes by memory.
         self.is_alone = read.nodes.iter().flatten().all(|node| *node == self.store.node());
         for (lease_key, state, seen, waiting, version, by) in read.rows() {
@@ -479,10 +477,8 @@ impl Tx for PostgresTx<'_> {
             if waiting > 0 {
                 with_waiters.push((key.clone(), version));
             }
-            versions.insert(key.clone(), version);
-            if needs.patient || (!self.is_alone && !self.store.recent.is_mine(&key, transaction(by)?)) {
-                others.insert(key.clone());
-            }
+            let is_others = needs.patient || (!self.is_alone && !self.store.recent.is_mine(&key, transaction(by)?));
+            self.rows.insert(key.clone(), Row { is_there: true, is_others, queue: version, waiting: Arc::default() });
             let mut room = Room::new(key);
             room.key = state;
             rooms.push(room);
@@ -501,9 +497,9 @@ impl Tx for PostgresTx<'_> {
             let waiting = queues.remove(&room.key.lease_key).unwrap_or_default();
             waiting.elsewhere(self.store.node(), &self.live, &mut waiting_elsewhere);
             room.queue = waiting.queue.clone();
-            let queue = versions.get(&room.key.lease_key).copied().unwrap_or(0);
-            let is_others = others.contains(&room.key.lease_key);
-            self.rows.insert(room.key.lease_key.clone(), Row { is_there: true, is_others, queue, waiting });
+            if let Some(row) = self.rows.get_mut(&room.key.lease_key) {
+                row.waiting = waiting;
+            }
         }
 
         let missing: Vec<&LeaseKey> = needs.keys.iter().filter(|key| !self.rows.contains_key(**key)).copied().collect();
